@@ -1,1 +1,22 @@
-//! placeholder
+//! The harness of Legion's tests: it drives built binaries and real clients, and links none of Legion's crates.
+//!
+//! Invariant: every wait is bounded and ends by an event; everything started is stopped; nothing a test writes is
+//! seen by another.
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a harness reports what went wrong by failing the test"
+)]
+#![allow(clippy::missing_panics_doc, reason = "see above")]
+
+pub mod child;
+pub mod clients;
+pub mod codex;
+pub mod fifo;
+pub mod http1;
+pub mod mock_model;
+pub mod model_items;
+pub mod original;
+pub mod scratch;
+pub mod settings;
+pub mod user;

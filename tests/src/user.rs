@@ -1,0 +1,98 @@
+//! Whom the processes under test run as.
+//!
+//! Invariant: people run Legion as an ordinary user, so when the tests run as root (CI, containers) every child
+//! drops to `LEGION_TEST_USER` unless a test asks for [`Identity::Root`] by name.
+
+use std::os::unix::fs::chown;
+use std::path::Path;
+use std::sync::OnceLock;
+
+use tokio::process::Command;
+
+use crate::settings::settings;
+
+/// The account a child runs as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Identity {
+    /// The ordinary user: ourselves, or `LEGION_TEST_USER` when we are root.
+    User,
+    /// Root. Only possible when the tests run as root; see [`Identity::root`].
+    Root,
+}
+
+/// An entry of the user database.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Account {
+    /// Login name.
+    pub name: String,
+    /// Numeric user id.
+    pub uid: u32,
+    /// Numeric primary group id.
+    pub gid: u32,
+}
+
+/// Whether the test process itself is root.
+pub fn we_are_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+impl Identity {
+    /// [`Identity::Root`], or `None` where the tests do not run as root.
+    pub fn root() -> Option<Self> {
+        we_are_root().then_some(Self::Root)
+    }
+
+    /// The account behind this identity.
+    pub fn account(self) -> Account {
+        match self {
+            Self::Root => Account { name: "root".to_owned(), uid: 0, gid: 0 },
+            Self::User => test_account().clone(),
+        }
+    }
+
+    /// Makes `command` run as this identity, with no supplementary groups.
+    pub fn apply(self, command: &mut Command) {
+        let account = self.account();
+        if we_are_root() && account.uid != 0 {
+            command.uid(account.uid).gid(account.gid);
+        }
+    }
+
+    /// Gives one path to this identity; nothing to do when it is ours already.
+    pub fn own(self, path: &Path) {
+        let account = self.account();
+        if we_are_root() && account.uid != 0 {
+            chown(path, Some(account.uid), Some(account.gid))
+                .unwrap_or_else(|error| panic!("cannot give {} away: {error}", path.display()));
+        }
+    }
+}
+
+fn test_account() -> &'static Account {
+    static ACCOUNT: OnceLock<Account> = OnceLock::new();
+    ACCOUNT.get_or_init(|| {
+        let uid = rustix::process::geteuid().as_raw();
+        if we_are_root() {
+            let name = &settings().user;
+            find_account(|entry| &entry.name == name).unwrap_or_else(|| {
+                panic!("no user {name}: run scripts/test, or `useradd -m -s /bin/bash {name}`")
+            })
+        } else {
+            let gid = rustix::process::getegid().as_raw();
+            find_account(|entry| entry.uid == uid).unwrap_or(Account { name: uid.to_string(), uid, gid })
+        }
+    })
+}
+
+fn find_account(wanted: impl Fn(&Account) -> bool) -> Option<Account> {
+    let passwd = std::fs::read_to_string("/etc/passwd").expect("the user database is readable");
+    passwd.lines().filter_map(parse_account).find(wanted)
+}
+
+fn parse_account(line: &str) -> Option<Account> {
+    let mut fields = line.split(':');
+    let name = fields.next()?.to_owned();
+    let uid = fields.nth(1)?.parse().ok()?;
+    let gid = fields.next()?.parse().ok()?;
+    Some(Account { name, uid, gid })
+}

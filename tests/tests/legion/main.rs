@@ -1,0 +1,7 @@
+//! Legion as its users meet it: built binaries, the real bubblewrap, the real clients.
+//!
+//! Invariant: one test binary, because linking is what takes the time; a module per subject.
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "this is a test")]
+
+mod codex_scenarios;
+mod stage;

@@ -1,0 +1,101 @@
+//! One scene of the Codex scenarios: an execution environment, a scripted model, the real client, canaries.
+//!
+//! Invariant: the same script runs at every [`Place`]; what differs is only how the environment is reached.
+
+use legion_tests::codex::{Codex, Reach};
+use legion_tests::mock_model::{MockModel, ModelRequest, Script};
+use legion_tests::original::Original;
+use legion_tests::scratch::Scratch;
+
+/// Files of the host that no command may change, below the scratch root.
+pub(crate) const CANARIES: [&str; 2] = ["home/canary", "outside/canary"];
+
+/// What is in them.
+const CANARY: &str = "nobody has touched this\n";
+
+/// Where the commands run, and how Codex gets there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// The original server as a program: proves the test itself.
+    OriginalStdio,
+    /// The original server behind a URL and a token: proves the test itself.
+    OriginalUrl,
+}
+
+/// The set-up of one test.
+pub(crate) struct Stage {
+    pub(crate) scratch: Scratch,
+    place: Place,
+    reach: Reach,
+    /// Ends when dropped.
+    _original: Option<Original>,
+}
+
+/// All that can be asserted after a run.
+pub(crate) struct Played {
+    /// Every request that the model got, in order.
+    requests: Vec<ModelRequest>,
+}
+
+impl Played {
+    /// What the model saw first: instructions, environment, tools.
+    pub(crate) fn first_request(&self) -> &ModelRequest {
+        self.requests.first().expect("the model was asked")
+    }
+
+    /// The last request; it repeats all that came before.
+    pub(crate) fn last_request(&self) -> &ModelRequest {
+        self.requests.last().expect("the model was asked")
+    }
+
+    /// The tool output that the model got for a call, as text.
+    pub(crate) fn output(&self, call_id: &str) -> String {
+        self.last_request().output_text(call_id)
+    }
+}
+
+impl Stage {
+    pub(crate) async fn at(place: Place) -> Self {
+        let scratch = Scratch::new();
+        for path in CANARIES {
+            scratch.write(path, CANARY);
+        }
+        let (reach, original) = match place {
+            Place::OriginalStdio => (Original::as_program(&scratch), None),
+            Place::OriginalUrl => {
+                let server = Original::start(&scratch).await;
+                (server.reach(), Some(server))
+            }
+        };
+        Self { scratch, place, reach, _original: original }
+    }
+
+    /// Whether commands run in a sandbox.
+    pub(crate) fn is_isolated(&self) -> bool {
+        !matches!(self.place, Place::OriginalStdio | Place::OriginalUrl)
+    }
+
+    /// Plays the script to its end in the workspace.
+    pub(crate) async fn play(&self, script: Script) -> Played {
+        self.play_with(Codex::new(&self.scratch), script).await
+    }
+
+    /// Plays the script to its end with a prepared Codex.
+    pub(crate) async fn play_with(&self, codex: Codex<'_>, script: Script) -> Played {
+        let model = MockModel::start(script).await;
+        codex.run(&self.reach, &model).await.assert_success();
+        Played { requests: model.finish() }
+    }
+
+    /// The end of every scenario: the canaries are as they were, and the log says what was done.
+    #[expect(clippy::unused_async, reason = "reading the log of a controller will wait for it")]
+    pub(crate) async fn finish(self, played: &Played) {
+        for path in CANARIES {
+            assert_eq!(self.scratch.read(path).as_deref(), Some(CANARY), "{path} has changed");
+        }
+        self.finish_touched(played);
+    }
+
+    /// As [`Self::finish`], for the scenario that checks the canaries itself.
+    pub(crate) fn finish_touched(self, _played: &Played) {}
+}
