@@ -1,10 +1,13 @@
-//! The pinned clients that `npm ci` has installed: their native binaries, not the scripts around them.
+//! The pinned clients that `npm ci` has installed: their native programs, not the scripts around them.
 //!
 //! Invariant: versions are those of `clients/package.json`; nothing is looked up on `PATH`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::settings::settings;
+
+/// Inside each Codex package, the folder of the one platform that the lock file pins.
+const VENDOR: &str = "vendor/x86_64-unknown-linux-musl";
 
 /// The Codex versions that the tests drive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,31 +21,15 @@ pub enum CodexVersion {
 }
 
 impl CodexVersion {
-    fn package(self) -> &'static str {
-        match self {
-            Self::V0_171 => "@openai/codex",
-            Self::V0_150 => "codex-0.150",
-            Self::V0_130 => "codex-0.130",
-        }
-    }
-
     /// The native program of this version.
     pub fn program(self) -> PathBuf {
-        let (platform, triple) = match std::env::consts::ARCH {
-            "aarch64" => ("codex-linux-arm64", "aarch64-unknown-linux-musl"),
-            _ => ("codex-linux-x64", "x86_64-unknown-linux-musl"),
+        let (package, program) = match self {
+            Self::V0_171 => ("@openai/codex", "bin/codex"),
+            Self::V0_150 => ("codex-0.150", "bin/codex"),
+            Self::V0_130 => ("codex-0.130", "codex/codex"),
         };
-        let modules = settings().node_modules();
-        let own_modules = modules.join(self.package()).join("node_modules");
-        // npm puts the platform package beside the first of several versions, and inside of the others.
-        let vendor = [own_modules, modules].map(|place| place.join("@openai").join(platform).join("vendor"));
-        // 0.130 has it in `codex/`, later ones in `bin/`.
-        let candidates = vendor.iter().flat_map(|vendor| in_vendor(&vendor.join(triple)));
-        let found = candidates.into_iter().find(|path| path.is_file());
-        found.unwrap_or_else(|| panic!("no native codex for {self:?} below {}", vendor[1].display()))
+        let path = settings().node_modules().join(package).join(VENDOR).join(program);
+        assert!(path.is_file(), "{} is missing: run `npm ci` again", path.display());
+        path
     }
-}
-
-fn in_vendor(directory: &Path) -> [PathBuf; 2] {
-    [directory.join("bin/codex"), directory.join("codex/codex")]
 }
