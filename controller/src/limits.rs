@@ -1,0 +1,75 @@
+//! The bounds only the controller knows, each with its reason. Shared ones are in `legion_protocol::limits`.
+
+use std::time::Duration;
+
+/// Life of a token when the caller names none: a working day.
+pub const DEFAULT_TTL: Duration = Duration::from_secs(8 * 3600);
+
+/// Longest life of a token: a forgotten one must not outlive a month.
+pub const MAX_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// A session nobody is connected to ends after this.
+pub const DEFAULT_IDLE: Duration = Duration::from_secs(30 * 60);
+
+/// Sessions of one controller.
+pub const MAX_SESSIONS: usize = 512;
+
+/// Ended sessions remembered for `session list` and for telling "expired" from "unknown" in the audit.
+pub const MAX_ENDED_SESSIONS: usize = 256;
+
+/// Harness connections of one session: an agent and its subagents.
+pub const MAX_CONNECTIONS_PER_SESSION: usize = 64;
+
+/// Connections that have not finished their handshake, per listener.
+pub const MAX_PENDING_HANDSHAKES: usize = 64;
+
+/// A refused handshake is answered this late, one at a time, so that guessing is slow for everybody together.
+pub const REFUSAL_DELAY: Duration = Duration::from_millis(100);
+
+/// Refused handshakes that wait for their answer; more are dropped unanswered and counted in the next record.
+pub const MAX_WAITING_REFUSALS: usize = 32;
+
+/// Time from spawning bwrap to the exec-server's first answer. It takes milliseconds; a loaded machine may need more.
+pub const SANDBOX_START_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Time a killed sandbox has to disappear before that is an error.
+pub const SANDBOX_KILL_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What is kept of bwrap's stderr, for the error message.
+pub const MAX_SANDBOX_STDERR_BYTES: usize = 4 << 10;
+
+/// Longest request or answer line on the control socket.
+pub const MAX_CONTROL_LINE_BYTES: usize = 1 << 20;
+
+/// Time a control client has to send its request.
+pub const CONTROL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Connections to the control socket at once.
+pub const MAX_CONTROL_CONNECTIONS: usize = 256;
+
+/// Largest configuration file, and largest `.env`.
+pub const MAX_CONFIG_BYTES: u64 = 1 << 20;
+
+/// Variables in `.env`.
+pub const MAX_ENV_FILE_VARIABLES: usize = 4096;
+
+/// Secret values shorter than this are not searched for in records: `1` or `true` would blank out half a log.
+pub const MIN_REDACTED_BYTES: usize = 6;
+
+/// Longest single text (an argument, a path) in an audit record; the rest is cut and its length and hash are kept.
+pub const MAX_RECORD_TEXT_BYTES: usize = 8 << 10;
+
+/// Most items of a list (arguments, environment names) in an audit record.
+pub const MAX_RECORD_ITEMS: usize = 256;
+
+/// Longest line of the audit log: the bound on a reader, far above what the two bounds before allow for honest calls.
+pub const MAX_RECORD_LINE_BYTES: usize = 4 << 20;
+
+/// Records written within this window share one `fdatasync`.
+pub const AUDIT_COMMIT_WINDOW: Duration = Duration::from_millis(20);
+
+/// Refusals and errors on their way to one harness.
+pub const MAX_QUEUED_ANSWERS: usize = 256;
+
+/// Processes of one session whose exit the audit waits for.
+pub const MAX_TRACKED_PROCESSES: usize = 65_536;
