@@ -1,0 +1,90 @@
+//! What a connection has seen of one process.
+//!
+//! Invariant: `add` accepts an event only if it keeps the rules of SPEC 4.2 (gap-free `seq` from 1, `closed` last
+//! and once, `exited` before it); everything derived from the log may rely on them.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+
+/// The notifications of one process, in order.
+#[derive(Debug, Default)]
+pub(crate) struct ProcessLog {
+    /// Bytes per stream name, in the order of `seq`.
+    pub(crate) streams: BTreeMap<String, Vec<u8>>,
+    /// `output`, `exited`, `closed`; neighbours that are equal are kept once.
+    pub(crate) events: Vec<&'static str>,
+    pub(crate) exit: Option<Value>,
+    /// Bytes of the longest single chunk.
+    pub(crate) longest_chunk: usize,
+    /// The last sequence number seen; 0 before the first.
+    pub(crate) last_seq: u64,
+    /// Whether the log may begin in the middle, because the connection resumed a session.
+    mid_stream: bool,
+}
+
+impl ProcessLog {
+    pub(crate) fn new(mid_stream: bool) -> Self {
+        Self { mid_stream, ..Self::default() }
+    }
+
+    pub(crate) fn closed(&self) -> bool {
+        self.events.last() == Some(&"closed")
+    }
+
+    /// The text of a stream so far; empty if the stream never produced anything.
+    pub(crate) fn text(&self, stream: &str) -> String {
+        self.streams.get(stream).map(|bytes| String::from_utf8_lossy(bytes).into_owned()).unwrap_or_default()
+    }
+
+    /// Adds a `process/…` notification; `Err` describes the broken rule.
+    pub(crate) fn add(&mut self, note: &Value) -> Result<(), String> {
+        let params = &note["params"];
+        let seq = params["seq"].as_u64().ok_or_else(|| format!("notification without seq: {note}"))?;
+        if !(self.mid_stream && self.last_seq == 0) && seq != self.last_seq + 1 {
+            return Err(format!("seq {seq} after {} (SPEC 4.2): {note}", self.last_seq));
+        }
+        self.last_seq = seq;
+        if self.closed() {
+            return Err(format!("notification after process/closed (SPEC 4.2): {note}"));
+        }
+        let members = params.as_object().map_or(0, serde_json::Map::len);
+        let (kind, expected_members) = match note["method"].as_str() {
+            Some("process/output") => {
+                self.output(params)?;
+                ("output", 4)
+            }
+            Some("process/exited") if self.exit.is_none() => {
+                self.exit = Some(params.clone());
+                ("exited", 4)
+            }
+            Some("process/closed") if self.exit.is_some() || self.mid_stream => ("closed", 2),
+            _ => return Err(format!("out of order (SPEC 4.2): {note}")),
+        };
+        if members != expected_members {
+            return Err(format!(
+                "{kind} has {members} members instead of {expected_members} (SPEC 7.3): {note}"
+            ));
+        }
+        if self.events.last() != Some(&kind) {
+            self.events.push(kind);
+        }
+        Ok(())
+    }
+
+    fn output(&mut self, params: &Value) -> Result<(), String> {
+        let stream = params["stream"].as_str().filter(|s| ["stdout", "stderr", "pty"].contains(s));
+        let chunk = params["chunk"].as_str().and_then(|text| STANDARD.decode(text).ok());
+        let (Some(stream), Some(chunk)) = (stream, chunk) else {
+            return Err(format!("malformed process/output (SPEC 7.3): {params}"));
+        };
+        if chunk.is_empty() {
+            return Err(format!("process/output with an empty chunk: {params}"));
+        }
+        self.longest_chunk = self.longest_chunk.max(chunk.len());
+        self.streams.entry(stream.to_owned()).or_default().extend(chunk);
+        Ok(())
+    }
+}
