@@ -9,9 +9,11 @@
 )]
 #![allow(clippy::missing_panics_doc, reason = "see above")]
 
+pub mod certificate;
 pub mod child;
 pub mod clients;
 pub mod codex;
+pub mod cut_proxy;
 pub mod fifo;
 pub mod http1;
 pub mod mock_model;
@@ -19,4 +21,5 @@ pub mod model_items;
 pub mod original;
 pub mod scratch;
 pub mod settings;
+pub mod tls;
 pub mod user;

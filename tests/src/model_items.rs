@@ -31,7 +31,12 @@ pub fn exec_in_background(call_id: &str, cmd: &str, tty: bool) -> Value {
 
 /// Types `chars` into the command that Codex runs as `session`, then waits for it to end.
 pub fn write_stdin(call_id: &str, session: u64, chars: &str) -> Value {
-    let arguments = json!({ "session_id": session, "chars": chars, "yield_time_ms": LONG_YIELD_MS });
+    write_stdin_and_yield(call_id, session, chars, LONG_YIELD_MS)
+}
+
+/// As [`write_stdin`], for a command that goes on.
+pub fn write_stdin_and_yield(call_id: &str, session: u64, chars: &str, yield_ms: u64) -> Value {
+    let arguments = json!({ "session_id": session, "chars": chars, "yield_time_ms": yield_ms });
     function_call(call_id, "write_stdin", &arguments)
 }
 

@@ -3,5 +3,11 @@
 //! Invariant: one test binary, because linking is what takes the time; a module per subject.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "this is a test")]
 
+#[macro_use]
+mod places;
+
+mod codex_reconnect;
 mod codex_scenarios;
+mod codex_versions;
+mod codex_wss;
 mod stage;

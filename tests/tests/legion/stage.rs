@@ -2,6 +2,8 @@
 //!
 //! Invariant: the same script runs at every [`Place`]; what differs is only how the environment is reached.
 
+use std::net::SocketAddr;
+
 use legion_tests::codex::{Codex, Reach};
 use legion_tests::mock_model::{MockModel, ModelRequest, Script};
 use legion_tests::original::Original;
@@ -25,8 +27,8 @@ pub(crate) enum Place {
 /// The set-up of one test.
 pub(crate) struct Stage {
     pub(crate) scratch: Scratch,
-    place: Place,
     reach: Reach,
+    isolated: bool,
     /// Ends when dropped.
     _original: Option<Original>,
 }
@@ -38,6 +40,11 @@ pub(crate) struct Played {
 }
 
 impl Played {
+    /// Takes the requests of a script that has been played to its end.
+    pub(crate) fn of(model: MockModel) -> Self {
+        Self { requests: model.finish() }
+    }
+
     /// What the model saw first: instructions, environment, tools.
     pub(crate) fn first_request(&self) -> &ModelRequest {
         self.requests.first().expect("the model was asked")
@@ -57,22 +64,60 @@ impl Played {
 impl Stage {
     pub(crate) async fn at(place: Place) -> Self {
         let scratch = Scratch::new();
+        match place {
+            Place::OriginalStdio => {
+                let reach = Original::as_program(&scratch);
+                Self::new(scratch, reach, false, None)
+            }
+            Place::OriginalUrl => {
+                let server = Original::start(&scratch).await;
+                Self::original(scratch, server.reach(), server)
+            }
+        }
+    }
+
+    /// At a running original server that is reached in a way of its own.
+    pub(crate) fn original(scratch: Scratch, reach: Reach, server: Original) -> Self {
+        Self::new(scratch, reach, false, Some(server))
+    }
+
+    fn new(scratch: Scratch, reach: Reach, isolated: bool, original: Option<Original>) -> Self {
         for path in CANARIES {
             scratch.write(path, CANARY);
         }
-        let (reach, original) = match place {
-            Place::OriginalStdio => (Original::as_program(&scratch), None),
-            Place::OriginalUrl => {
-                let server = Original::start(&scratch).await;
-                (server.reach(), Some(server))
-            }
-        };
-        Self { scratch, place, reach, _original: original }
+        Self { scratch, reach, isolated, _original: original }
     }
 
     /// Whether commands run in a sandbox.
     pub(crate) fn is_isolated(&self) -> bool {
-        !matches!(self.place, Place::OriginalStdio | Place::OriginalUrl)
+        self.isolated
+    }
+
+    /// How Codex gets there.
+    pub(crate) fn reach(&self) -> &Reach {
+        &self.reach
+    }
+
+    /// The server's URL, at a place that has one.
+    pub(crate) fn url(&self) -> &str {
+        match &self.reach {
+            Reach::Url { url, .. } | Reach::UrlVariable(url) => url,
+            Reach::Program { .. } => panic!("this place has no URL"),
+        }
+    }
+
+    /// The server's socket address, at a place that has a URL.
+    pub(crate) fn address(&self) -> SocketAddr {
+        let authority = self.url().strip_prefix("ws://").expect("a ws:// URL").trim_end_matches('/');
+        authority.parse().expect("an address and a port")
+    }
+
+    /// From now on Codex connects to this URL instead, with the same token.
+    pub(crate) fn set_url(&mut self, new: String) {
+        match &mut self.reach {
+            Reach::Url { url, .. } | Reach::UrlVariable(url) => *url = new,
+            Reach::Program { .. } => panic!("this place has no URL"),
+        }
     }
 
     /// Plays the script to its end in the workspace.
@@ -84,7 +129,7 @@ impl Stage {
     pub(crate) async fn play_with(&self, codex: Codex<'_>, script: Script) -> Played {
         let model = MockModel::start(script).await;
         codex.run(&self.reach, &model).await.assert_success();
-        Played { requests: model.finish() }
+        Played::of(model)
     }
 
     /// The end of every scenario: the canaries are as they were, and the log says what was done.
