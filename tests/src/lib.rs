@@ -23,3 +23,4 @@ pub mod scratch;
 pub mod settings;
 pub mod tls;
 pub mod user;
+pub mod ws_client;

@@ -7,7 +7,9 @@
 mod places;
 
 mod codex_reconnect;
+mod codex_refused;
 mod codex_scenarios;
 mod codex_versions;
 mod codex_wss;
+mod front_door;
 mod stage;

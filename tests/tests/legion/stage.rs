@@ -120,6 +120,14 @@ impl Stage {
         }
     }
 
+    /// From now on Codex presents this token instead.
+    pub(crate) fn set_token(&mut self, new: &str) {
+        match &mut self.reach {
+            Reach::Url { token, .. } => *token = Some(new.to_owned()),
+            other => panic!("no token goes to {other:?}"),
+        }
+    }
+
     /// Plays the script to its end in the workspace.
     pub(crate) async fn play(&self, script: Script) -> Played {
         self.play_with(Codex::new(&self.scratch), script).await
