@@ -9,6 +9,7 @@
 )]
 #![allow(clippy::missing_panics_doc, reason = "see above")]
 
+pub mod audit;
 pub mod certificate;
 pub mod child;
 pub mod clients;
@@ -16,6 +17,7 @@ pub mod codex;
 pub mod cut_proxy;
 pub mod fifo;
 pub mod http1;
+pub mod legion;
 pub mod mock_model;
 pub mod model_items;
 pub mod original;

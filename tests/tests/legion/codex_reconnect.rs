@@ -11,7 +11,8 @@ use legion_tests::model_items::{
     SHORT_YIELD_MS, exec, exec_in_background, say, write_stdin, write_stdin_and_yield,
 };
 
-use crate::stage::{Played, Stage};
+use crate::played::Played;
+use crate::stage::Stage;
 
 at_every_url!(output_during_an_outage, the_end_during_an_outage, a_write_in_flight_is_done_once);
 

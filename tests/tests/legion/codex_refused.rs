@@ -4,7 +4,8 @@ use legion_tests::codex::Codex;
 use legion_tests::mock_model::{MockModel, Script};
 use legion_tests::model_items::{apply_patch, exec, say};
 
-use crate::stage::{Played, Stage};
+use crate::played::Played;
+use crate::stage::Stage;
 
 at_every_url!(a_wrong_token);
 

@@ -2,6 +2,7 @@
 
 use legion_tests::clients::CodexVersion;
 use legion_tests::codex::{Codex, Reach, exit_code, printed};
+use legion_tests::legion::Controller;
 use legion_tests::mock_model::Script;
 use legion_tests::model_items::{exec, say};
 use legion_tests::original::Original;
@@ -24,6 +25,22 @@ async fn original_v0_130() {
     let server = Original::start_open(&scratch, CodexVersion::V0_130).await;
     let reach = Reach::UrlVariable(server.url.clone());
     command_and_patch(Stage::original(scratch, reach, server), CodexVersion::V0_130).await;
+}
+
+#[tokio::test]
+async fn legion_v0_150() {
+    command_and_patch(legion_by_query().await, CodexVersion::V0_150).await;
+}
+
+#[tokio::test]
+async fn legion_v0_130() {
+    command_and_patch(legion_by_query().await, CodexVersion::V0_130).await;
+}
+
+async fn legion_by_query() -> Stage {
+    let scratch = Scratch::new();
+    let controller = Controller::start(&scratch, &["--listen", "ws://127.0.0.1:0?query_token=true"]).await;
+    Stage::legion(scratch, controller.reach_by_query(), controller)
 }
 
 async fn command_and_patch(stage: Stage, version: CodexVersion) {

@@ -2,8 +2,10 @@
 
 use legion_tests::certificate::Certificates;
 use legion_tests::codex::{Codex, exit_code, printed};
+use legion_tests::legion::{self, Controller};
 use legion_tests::mock_model::Script;
 use legion_tests::model_items::{exec, say};
+use legion_tests::scratch::Scratch;
 use legion_tests::tls::TlsFront;
 
 use crate::stage::{Place, Stage};
@@ -27,6 +29,30 @@ async fn original_with_an_unknown_authority() {
     let front = TlsFront::start(&Certificates::generate(), stage.address()).await;
     stage.set_url(front.url());
     an_unknown_authority_is_refused(stage).await;
+}
+
+#[tokio::test]
+async fn legion_wss() {
+    let certificates = Certificates::generate();
+    a_command_over_tls(legion_over_tls(&certificates).await, &certificates).await;
+}
+
+#[tokio::test]
+async fn legion_with_an_unknown_authority() {
+    an_unknown_authority_is_refused(legion_over_tls(&Certificates::generate()).await).await;
+}
+
+async fn legion_over_tls(certificates: &Certificates) -> Stage {
+    let scratch = Scratch::new();
+    let cert = scratch.write("tls/cert.pem", &certificates.certificate);
+    let key = scratch.write("tls/key.pem", &certificates.key);
+    let config = format!(
+        "[controller]\nlisten = [\"wss://127.0.0.1:0\"]\n[controller.tls]\ncert = {cert:?}\nkey = {key:?}\n"
+    );
+    legion::configure(&scratch, &config);
+    let controller = Controller::start(&scratch, &[]).await;
+    assert!(controller.ready.url.starts_with("wss://127.0.0.1:"), "{:?}", controller.ready);
+    Stage::legion(scratch, controller.reach(), controller)
 }
 
 async fn a_command_over_tls(stage: Stage, certificates: &Certificates) {

@@ -12,4 +12,6 @@ mod codex_scenarios;
 mod codex_versions;
 mod codex_wss;
 mod front_door;
+mod logged;
+mod played;
 mod stage;

@@ -7,6 +7,8 @@ macro_rules! at_every_place {
     ($($scenario:ident),* $(,)?) => {
         at_place!(original_stdio OriginalStdio $($scenario)*);
         at_place!(original_url OriginalUrl $($scenario)*);
+        at_place!(legion_connect LegionConnect $($scenario)*);
+        at_place!(legion_url LegionUrl $($scenario)*);
     };
 }
 
@@ -14,6 +16,7 @@ macro_rules! at_every_place {
 macro_rules! at_every_url {
     ($($scenario:ident),* $(,)?) => {
         at_place!(original_url OriginalUrl $($scenario)*);
+        at_place!(legion_url LegionUrl $($scenario)*);
     };
 }
 

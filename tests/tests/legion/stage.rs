@@ -4,10 +4,15 @@
 
 use std::net::SocketAddr;
 
+use legion_tests::audit::Audit;
 use legion_tests::codex::{Codex, Reach};
-use legion_tests::mock_model::{MockModel, ModelRequest, Script};
+use legion_tests::legion::{self, Controller};
+use legion_tests::mock_model::{MockModel, Script};
 use legion_tests::original::Original;
 use legion_tests::scratch::Scratch;
+
+use crate::logged::assert_logged;
+use crate::played::Played;
 
 /// Files of the host that no command may change, below the scratch root.
 pub(crate) const CANARIES: [&str; 2] = ["home/canary", "outside/canary"];
@@ -22,43 +27,27 @@ pub(crate) enum Place {
     OriginalStdio,
     /// The original server behind a URL and a token: proves the test itself.
     OriginalUrl,
+    /// `legion-controller connect` as a program.
+    LegionConnect,
+    /// `legion-controller start` behind a URL and a token.
+    LegionUrl,
+}
+
+/// What serves the environment. It ends when dropped.
+enum Server {
+    /// Codex starts the original server.
+    OriginalProgram,
+    Original(#[expect(dead_code, reason = "kept running")] Box<Original>),
+    /// Codex starts `legion-controller connect`.
+    Connect,
+    Controller(Box<Controller>),
 }
 
 /// The set-up of one test.
 pub(crate) struct Stage {
     pub(crate) scratch: Scratch,
     reach: Reach,
-    isolated: bool,
-    /// Ends when dropped.
-    _original: Option<Original>,
-}
-
-/// All that can be asserted after a run.
-pub(crate) struct Played {
-    /// Every request that the model got, in order.
-    requests: Vec<ModelRequest>,
-}
-
-impl Played {
-    /// Takes the requests of a script that has been played to its end.
-    pub(crate) fn of(model: MockModel) -> Self {
-        Self { requests: model.finish() }
-    }
-
-    /// What the model saw first: instructions, environment, tools.
-    pub(crate) fn first_request(&self) -> &ModelRequest {
-        self.requests.first().expect("the model was asked")
-    }
-
-    /// The last request; it repeats all that came before.
-    pub(crate) fn last_request(&self) -> &ModelRequest {
-        self.requests.last().expect("the model was asked")
-    }
-
-    /// The tool output that the model got for a call, as text.
-    pub(crate) fn output(&self, call_id: &str) -> String {
-        self.last_request().output_text(call_id)
-    }
+    server: Server,
 }
 
 impl Stage {
@@ -67,30 +56,43 @@ impl Stage {
         match place {
             Place::OriginalStdio => {
                 let reach = Original::as_program(&scratch);
-                Self::new(scratch, reach, false, None)
+                Self::new(scratch, reach, Server::OriginalProgram)
             }
             Place::OriginalUrl => {
                 let server = Original::start(&scratch).await;
                 Self::original(scratch, server.reach(), server)
+            }
+            Place::LegionConnect => {
+                let reach = legion::connect(&scratch);
+                Self::new(scratch, reach, Server::Connect)
+            }
+            Place::LegionUrl => {
+                let controller = Controller::start(&scratch, &[]).await;
+                Self::legion(scratch, controller.reach(), controller)
             }
         }
     }
 
     /// At a running original server that is reached in a way of its own.
     pub(crate) fn original(scratch: Scratch, reach: Reach, server: Original) -> Self {
-        Self::new(scratch, reach, false, Some(server))
+        Self::new(scratch, reach, Server::Original(Box::new(server)))
     }
 
-    fn new(scratch: Scratch, reach: Reach, isolated: bool, original: Option<Original>) -> Self {
+    /// At a running controller that is reached in a way of its own.
+    pub(crate) fn legion(scratch: Scratch, reach: Reach, controller: Controller) -> Self {
+        Self::new(scratch, reach, Server::Controller(Box::new(controller)))
+    }
+
+    fn new(scratch: Scratch, reach: Reach, server: Server) -> Self {
         for path in CANARIES {
             scratch.write(path, CANARY);
         }
-        Self { scratch, reach, isolated, _original: original }
+        Self { scratch, reach, server }
     }
 
     /// Whether commands run in a sandbox.
     pub(crate) fn is_isolated(&self) -> bool {
-        self.isolated
+        matches!(self.server, Server::Connect | Server::Controller(_))
     }
 
     /// How Codex gets there.
@@ -140,9 +142,19 @@ impl Stage {
         Played::of(model)
     }
 
-    /// The end of every scenario: the canaries are as they were, and the log says what was done.
-    #[expect(clippy::unused_async, reason = "reading the log of a controller will wait for it")]
-    pub(crate) async fn finish(self, _played: &Played) {
+    /// The end of every scenario: the log says what was done, the canaries are as they were, nothing goes on.
+    pub(crate) async fn finish(self, played: &Played) {
+        if self.is_isolated() {
+            assert_logged(&self.scratch, played).await;
+        }
+        if let Server::Controller(controller) = self.server {
+            controller.stop().await.assert_success();
+        } else if let Server::Connect = self.server {
+            Audit::wait(&self.scratch, "connect ends", |audit| {
+                audit.events("controllerStopped").count() == 1
+            })
+            .await;
+        }
         for path in CANARIES {
             assert_eq!(self.scratch.read(path).as_deref(), Some(CANARY), "{path} has changed");
         }

@@ -24,5 +24,9 @@ async fn files_outside_of_the_workspace(stage: Stage) {
     let touched = CANARIES.map(|canary| stage.scratch.read(canary).as_deref() == Some("taken\n"));
     let seen = played.output("c1").contains(secret);
     // Without a sandbox every attempt succeeds: so the attempts are real ones.
-    assert_eq!((touched, seen), ([!stage.is_isolated(); 2], !stage.is_isolated()));
+    let reached = !stage.is_isolated();
+    assert_eq!((touched, seen), ([reached; 2], reached));
+    if stage.is_isolated() {
+        stage.finish(&played).await;
+    }
 }

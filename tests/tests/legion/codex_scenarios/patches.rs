@@ -3,7 +3,8 @@
 use legion_tests::mock_model::Script;
 use legion_tests::model_items::{apply_patch, exec, say};
 
-use crate::stage::{Played, Stage};
+use crate::played::Played;
+use crate::stage::Stage;
 
 at_every_place!(
     adds_a_file_in_a_new_directory,
