@@ -7,6 +7,7 @@ use legion_tests::mock_model::Script;
 use legion_tests::model_items::{exec, say};
 use legion_tests::scratch::Scratch;
 use legion_tests::tls::TlsFront;
+use serde_json::json;
 
 use crate::stage::{Place, Stage};
 
@@ -46,8 +47,11 @@ async fn legion_over_tls(certificates: &Certificates) -> Stage {
     let scratch = Scratch::new();
     let cert = scratch.write("tls/cert.pem", &certificates.certificate);
     let key = scratch.write("tls/key.pem", &certificates.key);
+    // A JSON string is a valid TOML string.
     let config = format!(
-        "[controller]\nlisten = [\"wss://127.0.0.1:0\"]\n[controller.tls]\ncert = {cert:?}\nkey = {key:?}\n"
+        "[controller]\nlisten = [\"wss://127.0.0.1:0\"]\n[controller.tls]\ncert = {}\nkey = {}\n",
+        json!(cert),
+        json!(key)
     );
     legion::configure(&scratch, &config);
     let controller = Controller::start(&scratch, &[]).await;

@@ -6,6 +6,7 @@
 #[macro_use]
 mod places;
 
+mod canaries;
 mod codex_reconnect;
 mod codex_refused;
 mod codex_scenarios;

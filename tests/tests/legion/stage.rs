@@ -3,6 +3,7 @@
 //! Invariant: the same script runs at every [`Place`]; what differs is only how the environment is reached.
 
 use std::net::SocketAddr;
+use std::path::Path;
 
 use legion_tests::audit::Audit;
 use legion_tests::codex::{Codex, Reach};
@@ -11,14 +12,9 @@ use legion_tests::mock_model::{MockModel, Script};
 use legion_tests::original::Original;
 use legion_tests::scratch::Scratch;
 
+use crate::canaries::Canaries;
 use crate::logged::assert_logged;
 use crate::played::Played;
-
-/// Files of the host that no command may change, below the scratch root.
-pub(crate) const CANARIES: [&str; 2] = ["home/canary", "outside/canary"];
-
-/// What is in them.
-const CANARY: &str = "nobody has touched this\n";
 
 /// Where the commands run, and how Codex gets there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +42,7 @@ enum Server {
 /// The set-up of one test.
 pub(crate) struct Stage {
     pub(crate) scratch: Scratch,
+    pub(crate) canaries: Canaries,
     reach: Reach,
     server: Server,
 }
@@ -84,10 +81,7 @@ impl Stage {
     }
 
     fn new(scratch: Scratch, reach: Reach, server: Server) -> Self {
-        for path in CANARIES {
-            scratch.write(path, CANARY);
-        }
-        Self { scratch, reach, server }
+        Self { canaries: Canaries::plant(&scratch), scratch, reach, server }
     }
 
     /// Whether commands run in a sandbox.
@@ -155,8 +149,6 @@ impl Stage {
             })
             .await;
         }
-        for path in CANARIES {
-            assert_eq!(self.scratch.read(path).as_deref(), Some(CANARY), "{path} has changed");
-        }
+        assert_eq!(self.canaries.touched(), [] as [&Path; 0]);
     }
 }
