@@ -5,6 +5,7 @@
 
 use std::path::PathBuf;
 
+use rustix::process::Signal;
 use serde::Deserialize;
 use tokio::process::Command;
 
@@ -91,6 +92,11 @@ impl Controller {
     /// Process id.
     pub fn pid(&self) -> Option<u32> {
         self.child.pid()
+    }
+
+    /// Sends a signal to the controller alone.
+    pub fn signal(&self, signal: Signal) {
+        self.child.signal(signal);
     }
 
     /// Asks it to end and waits until it has.

@@ -1,0 +1,84 @@
+//! `legion-controller start`: what it says, what it leaves on disk, what dies with it.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use legion_tests::fifo::Fifo;
+use legion_tests::legion::Controller;
+use legion_tests::scratch::Scratch;
+use legion_tests::ws_client::{Endpoint, Upgrade, WsClient};
+use rustix::process::Signal;
+use serde_json::json;
+
+async fn client(controller: &Controller) -> WsClient {
+    let upgrade = Upgrade::new(Endpoint::of_url(&controller.ready.url)).token(&controller.token);
+    let mut client = upgrade.connect().await.unwrap();
+    client.initialize(None).await.unwrap();
+    client
+}
+
+/// Starts a command that lives until it is killed, with a child in a session of its own.
+async fn start_for_ever(client: &mut WsClient, scratch: &Scratch, alive: &Fifo) {
+    let script = format!("exec 9> {}; setsid sleep 300 & echo here >&9; sleep 300", alive.path().display());
+    let params = json!({
+        "processId": "1", "argv": ["/bin/bash", "-c", script], "env": { "PATH": "/usr/bin:/bin" },
+        "cwd": format!("file://{}", scratch.workspace().display()), "tty": false,
+    });
+    client.call("process/start", params).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_token_is_private() {
+    let scratch = Scratch::new();
+    let controller = Controller::start(&scratch, &[]).await;
+    let mode = |path: &std::path::Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+    assert_eq!(mode(&controller.ready.token_file), 0o600);
+    assert_eq!(mode(controller.ready.token_file.parent().unwrap()), 0o700);
+    assert_eq!(mode(controller.ready.control_socket.parent().unwrap()), 0o700);
+    assert!(controller.token.starts_with("lgn1_"), "the token has another form");
+    let command_line = fs::read(format!("/proc/{}/cmdline", controller.pid().unwrap())).unwrap();
+    assert!(!String::from_utf8_lossy(&command_line).contains(&controller.token));
+    let finished = controller.stop().await;
+    finished.assert_success();
+    assert_eq!(finished.stdout.lines().count(), 1, "{finished:#?}");
+    assert!(!finished.stderr.contains("lgn1_"), "{finished:#?}");
+}
+
+#[tokio::test]
+async fn a_command_dies_with_the_controller() {
+    for signal in [Signal::TERM, Signal::KILL] {
+        let scratch = Scratch::new();
+        let alive = scratch.fifo("workspace/alive");
+        let mut lifetime = alive.lifetime();
+        let controller = Controller::start(&scratch, &[]).await;
+        let mut client = client(&controller).await;
+        start_for_ever(&mut client, &scratch, &alive).await;
+        lifetime.began("the command starts").await;
+        controller.signal(signal);
+        lifetime.ended("the command and its children end with the controller").await;
+        client.ended().await;
+    }
+}
+
+#[tokio::test]
+async fn a_command_outlives_its_connection_and_is_found_again() {
+    let scratch = Scratch::new();
+    let alive = scratch.fifo("workspace/alive");
+    let mut lifetime = alive.lifetime();
+    let controller = Controller::start(&scratch, &[]).await;
+    let upgrade = Upgrade::new(Endpoint::of_url(&controller.ready.url)).token(&controller.token);
+    let mut first = upgrade.connect().await.unwrap();
+    let session = first.initialize(None).await.unwrap()["sessionId"].as_str().unwrap().to_owned();
+    start_for_ever(&mut first, &scratch, &alive).await;
+    lifetime.began("the command starts").await;
+    drop(first);
+
+    let mut second = upgrade.connect().await.unwrap();
+    let resumed = second.initialize(Some(&session)).await.unwrap();
+    assert_eq!(resumed["sessionId"], session.as_str());
+    let ended = second.call("process/terminate", json!({ "processId": "1" })).await;
+    assert_eq!(ended, Ok(json!({ "running": true })));
+    assert_eq!(second.wait_for("process/exited").await["exitCode"], 128 + 9);
+    controller.stop().await.assert_success();
+    lifetime.ended("nothing is left").await;
+}
