@@ -32,6 +32,12 @@ impl Chunk {
     }
 }
 
+/// Appends the base64 text of `bytes`. Texts of pieces join without a seam when all but the last have a length that is
+/// a multiple of three.
+pub fn append_base64(bytes: &[u8], text: &mut String) {
+    STANDARD.encode_string(bytes, text);
+}
+
 impl fmt::Debug for Chunk {
     /// The length only: content may be a secret and must not reach a log.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

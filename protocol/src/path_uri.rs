@@ -70,6 +70,11 @@ impl PathUri {
         (bytes.first() == Some(&b'/') && !bytes.contains(&0)).then(|| Self(normal(bytes)))
     }
 
+    /// `/`
+    pub fn root() -> Self {
+        Self(PathBuf::from("/"))
+    }
+
     /// The path.
     pub fn path(&self) -> &Path {
         &self.0

@@ -1,0 +1,359 @@
+//! The one match on [`Method`]: a request becomes an answer.
+//!
+//! Invariant: whatever takes long is a future or runs on a thread, so no request delays another that it has nothing to do
+//! with. File operations of one connection keep their order where it matters: one that changes something waits for all
+//! earlier ones, all later ones (and later commands) wait for it.
+
+use std::cell::{Cell, RefCell};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use legion_protocol::fs as wire;
+use legion_protocol::jsonrpc::response_text;
+use legion_protocol::method::{Direction, Phase};
+use legion_protocol::object::params;
+use legion_protocol::session::{Initialize, Initialized};
+use legion_protocol::{ErrorCode, ErrorObject, Method, RequestId};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, OwnedSemaphorePermit, RwLock, Semaphore};
+
+use crate::confine;
+use crate::environment::Host;
+use crate::error::Outcome;
+use crate::fs;
+use crate::limits::{FILE_BUDGET_MIB, INLINE_FILE_BYTES};
+use crate::outgoing::Outgoing;
+use crate::process;
+use crate::server::Server;
+use crate::session::Session;
+
+/// What one connection is to its requests.
+pub(crate) struct Client {
+    pub(crate) server: Rc<Server>,
+    pub(crate) outgoing: Rc<Outgoing>,
+    stage: Cell<Stage>,
+    session: RefCell<Option<Rc<Session>>>,
+    /// Readers are file operations that change nothing, and commands; writers are those that do.
+    order: Arc<RwLock<()>>,
+    /// Memory for long file operations, in MiB.
+    budget: Arc<Semaphore>,
+}
+
+/// How far the handshake of a connection is (SPEC 3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// Nothing yet.
+    New,
+    /// `initialize` is being answered; nothing else is read.
+    Opening,
+    /// `initialize` was answered.
+    Opened,
+    /// `initialized` was received.
+    Ready,
+}
+
+/// The text of a response frame, and the memory budget it holds until it is sent.
+pub(crate) struct Reply {
+    /// A whole frame.
+    pub(crate) text: String,
+    /// Given back when the frame has been handed to the socket.
+    pub(crate) budget: Option<OwnedSemaphorePermit>,
+}
+
+/// An answer, at once or later.
+pub(crate) enum Answer {
+    /// Nothing to wait for.
+    Now(Outcome<Reply>),
+    /// Must be polled once at once: waiting lines are formed in the order of arrival.
+    Later(Pin<Box<dyn Future<Output = Outcome<Reply>>>>),
+}
+
+impl Client {
+    /// A connection that has not sent anything.
+    pub(crate) fn new(server: Rc<Server>) -> Rc<Self> {
+        Rc::new(Self {
+            server,
+            outgoing: Rc::default(),
+            stage: Cell::new(Stage::New),
+            session: RefCell::default(),
+            order: Arc::default(),
+            budget: Arc::new(Semaphore::new(FILE_BUDGET_MIB as usize)),
+        })
+    }
+
+    /// How far the handshake is.
+    pub(crate) fn stage(&self) -> Stage {
+        self.stage.get()
+    }
+
+    /// Takes a notification; `false` for a violation, which ends the connection (SPEC 2.4).
+    pub(crate) fn notified(&self, method: &str) -> bool {
+        let known = Method::from_name(method) == Some(Method::Initialized);
+        let legal = known && matches!(self.stage.get(), Stage::Opened | Stage::Ready);
+        if legal {
+            self.stage.set(Stage::Ready);
+        }
+        legal
+    }
+
+    /// Lets go of the session; its processes live on.
+    pub(crate) fn detach(&self) {
+        if let Some(session) = self.session.take() {
+            self.server.sessions.detach(&session, &self.outgoing);
+        }
+    }
+
+    /// Answers one request.
+    pub(crate) fn request(self: &Rc<Self>, id: RequestId, name: &str, raw: Option<&RawValue>) -> Answer {
+        let method = Method::from_name(name).filter(|method| method.direction() == Direction::ClientRequest);
+        let Some(method) = method else { return Answer::Now(Err(ErrorObject::method_not_found(name))) };
+        let answer = match method.phase() {
+            Phase::Opening => self.initialize(id, raw),
+            _ => self.session_for(method).and_then(|session| self.call(method, id, raw, &session)),
+        };
+        answer.unwrap_or_else(|error| Answer::Now(Err(error)))
+    }
+
+    fn session_for(&self, method: Method) -> Outcome<Rc<Session>> {
+        let missing = match self.stage.get() {
+            Stage::New | Stage::Opening => "call initialize",
+            Stage::Opened => "send initialized",
+            Stage::Ready => return self.session.borrow().clone().ok_or_else(lost_session),
+        };
+        let group = method.group();
+        Err(ErrorObject::invalid_request(format!("client must {missing} before using {group} methods")))
+    }
+
+    fn initialize(self: &Rc<Self>, id: RequestId, raw: Option<&RawValue>) -> Outcome<Answer> {
+        if self.stage.get() != Stage::New {
+            return Err(ErrorObject::invalid_request("initialize may only be sent once per connection"));
+        }
+        let request: Initialize = params(raw)?;
+        let Some(resume) = request.resume_session_id else {
+            let session = self.server.sessions.create(&self.outgoing)?;
+            return now(&id, &self.open(session));
+        };
+        self.stage.set(Stage::Opening);
+        let client = Rc::clone(self);
+        Ok(later(async move {
+            match client.server.sessions.resume(&resume, &client.outgoing).await {
+                Ok(session) => Ok(reply(&id, &client.open(session))),
+                Err(error) => {
+                    client.stage.set(Stage::New);
+                    Err(error)
+                }
+            }
+        }))
+    }
+
+    fn open(&self, session: Rc<Session>) -> Initialized {
+        let session_id = session.id.clone();
+        *self.session.borrow_mut() = Some(session);
+        self.stage.set(Stage::Opened);
+        Initialized { session_id, environment_info: self.server.host.info().clone() }
+    }
+
+    /// The match.
+    fn call(
+        self: &Rc<Self>,
+        method: Method,
+        id: RequestId,
+        raw: Option<&RawValue>,
+        session: &Rc<Session>,
+    ) -> Outcome<Answer> {
+        match method {
+            Method::ProcessStart => self.start(id, params(raw)?, session),
+            Method::ProcessRead => {
+                let request = params(raw)?;
+                let session = Rc::clone(session);
+                Ok(later(async move { Ok(reply(&id, &process::read(session, request).await?)) }))
+            }
+            Method::ProcessWrite => {
+                let request = params(raw)?;
+                let session = Rc::clone(session);
+                Ok(later(async move { Ok(reply(&id, &process::write(session, request).await?)) }))
+            }
+            Method::ProcessSignal => {
+                process::signal(session, &params(raw)?);
+                now(&id, &Empty {})
+            }
+            Method::ProcessTerminate => now(&id, &process::terminate(session, &params(raw)?)),
+            Method::LegionCloseStdin => {
+                let request = params(raw)?;
+                let session = Rc::clone(session);
+                Ok(later(async move { Ok(reply(&id, &process::close_stdin(session, request).await?)) }))
+            }
+            Method::LegionResizeTerminal => {
+                process::resize(session, &params(raw)?)?;
+                now(&id, &Empty {})
+            }
+            Method::EnvironmentInfo => now(&id, self.server.host.info()),
+            Method::EnvironmentStatus => now(&id, &Host::status()),
+            Method::EnvironmentConfigRead => now(&id, &self.server.host.read_config(&params(raw)?)?),
+            method if method.group() == "filesystem" => self.file_call(method, id, raw),
+            other => Err(ErrorObject::method_not_found(other.name())),
+        }
+    }
+
+    /// A command waits for earlier changes of files: it may be about them.
+    fn start(
+        self: &Rc<Self>,
+        id: RequestId,
+        request: legion_protocol::process::Start,
+        session: &Rc<Session>,
+    ) -> Outcome<Answer> {
+        if Arc::clone(&self.order).try_read_owned().is_ok() {
+            return now(&id, &process::start(&self.server, session, &request)?);
+        }
+        let (client, session) = (Rc::clone(self), Rc::clone(session));
+        Ok(later(async move {
+            let _turn = Arc::clone(&client.order).read_owned().await;
+            Ok(reply(&id, &process::start(&client.server, &session, &request)?))
+        }))
+    }
+
+    fn file_call(&self, method: Method, id: RequestId, raw: Option<&RawValue>) -> Outcome<Answer> {
+        match method {
+            Method::FsGetMetadata => {
+                let request: wire::OnPath = params(raw)?;
+                confine::check(request.sandbox.as_ref())?;
+                Ok(self.quick_read(move || {
+                    let follow = request.follow_symlinks.unwrap_or(true);
+                    Ok(reply(&id, &fs::metadata(request.path.path(), follow)?))
+                }))
+            }
+            Method::FsCanonicalize => {
+                let request: wire::OnPath = params(raw)?;
+                confine::check(request.sandbox.as_ref())?;
+                Ok(self.quick_read(move || Ok(reply(&id, &fs::canonicalize(request.path.path())?))))
+            }
+            Method::FsReadFile => {
+                let request: wire::OnPath = params(raw)?;
+                confine::check(request.sandbox.as_ref())?;
+                Ok(self.read_file(id, request))
+            }
+            Method::FsWriteFile => {
+                let request: wire::WriteFile = params(raw)?;
+                confine::check(request.sandbox.as_ref())?;
+                let follow = request.follow_symlinks.unwrap_or(true);
+                let length = request.data_base64.len();
+                let write = move || {
+                    fs::file::write(request.path.path(), &request.data_base64, follow)?;
+                    Ok(reply(&id, &Empty {}))
+                };
+                Ok(if length <= INLINE_FILE_BYTES {
+                    self.quick_change(write)
+                } else {
+                    self.long_change(mib(length), write)
+                })
+            }
+            Method::FsCreateDirectory => {
+                let request: wire::CreateDirectory = params(raw)?;
+                confine::check(request.sandbox.as_ref())?;
+                Ok(self.quick_change(move || {
+                    let (recursive, follow) =
+                        (request.recursive.unwrap_or(true), request.follow_symlinks.unwrap_or(true));
+                    fs::create_directory(request.path.path(), recursive, follow)?;
+                    Ok(reply(&id, &Empty {}))
+                }))
+            }
+            other => Err(ErrorObject::method_not_found(other.name())),
+        }
+    }
+
+    fn read_file(&self, id: RequestId, request: wire::OnPath) -> Answer {
+        let order = Arc::clone(&self.order);
+        let budget = Arc::clone(&self.budget);
+        later(async move {
+            let _turn: OwnedRwLockReadGuard<()> = order.read_owned().await;
+            let file = fs::file::open(request.path.path(), request.follow_symlinks.unwrap_or(true))?;
+            let size = usize::try_from(file.size).unwrap_or(usize::MAX);
+            // The size of a file in /proc is not known, but its content is small or made slowly.
+            if (1..=INLINE_FILE_BYTES).contains(&size) {
+                return Ok(Reply { text: file.read(&id)?, budget: None });
+            }
+            let budget = take(budget, mib(size.div_ceil(3) * 4)).await;
+            let text = on_thread(move || file.read(&id)).await?;
+            Ok(Reply { text, budget })
+        })
+    }
+
+    fn quick_read(&self, operation: impl FnOnce() -> Outcome<Reply> + 'static) -> Answer {
+        if Arc::clone(&self.order).try_read_owned().is_ok() {
+            return Answer::Now(operation());
+        }
+        let order = Arc::clone(&self.order);
+        later(async move {
+            let _turn: OwnedRwLockReadGuard<()> = order.read_owned().await;
+            operation()
+        })
+    }
+
+    fn quick_change(&self, operation: impl FnOnce() -> Outcome<Reply> + 'static) -> Answer {
+        if Arc::clone(&self.order).try_write_owned().is_ok() {
+            return Answer::Now(operation());
+        }
+        let order = Arc::clone(&self.order);
+        later(async move {
+            let _turn: OwnedRwLockWriteGuard<()> = order.write_owned().await;
+            operation()
+        })
+    }
+
+    fn long_change(&self, mib: u32, operation: impl FnOnce() -> Outcome<Reply> + Send + 'static) -> Answer {
+        let order = Arc::clone(&self.order);
+        let budget = Arc::clone(&self.budget);
+        later(async move {
+            let turn: OwnedRwLockWriteGuard<()> = order.write_owned().await;
+            let _budget = take(budget, mib).await;
+            // The turn ends with the operation, also when the connection ends before it.
+            on_thread(move || {
+                let _turn = turn;
+                operation()
+            })
+            .await
+        })
+    }
+}
+
+#[derive(Serialize)]
+struct Empty {}
+
+fn lost_session() -> ErrorObject {
+    ErrorObject::invalid_request("the session of this connection is gone")
+}
+
+fn reply<R: Serialize>(id: &RequestId, result: &R) -> Reply {
+    Reply { text: response_text(id, result), budget: None }
+}
+
+#[allow(clippy::unnecessary_wraps, reason = "reads as the other arms of the match do")]
+fn now<R: Serialize>(id: &RequestId, result: &R) -> Outcome<Answer> {
+    Ok(Answer::Now(Ok(reply(id, result))))
+}
+
+fn later(future: impl Future<Output = Outcome<Reply>> + 'static) -> Answer {
+    Answer::Later(Box::pin(future))
+}
+
+/// `bytes` in MiB, at least 1 and at most the whole budget.
+fn mib(bytes: usize) -> u32 {
+    u32::try_from((bytes >> 20) + 1).unwrap_or(u32::MAX).min(FILE_BUDGET_MIB)
+}
+
+async fn take(budget: Arc<Semaphore>, mib: u32) -> Option<OwnedSemaphorePermit> {
+    // Never closed.
+    budget.acquire_many_owned(mib).await.ok()
+}
+
+async fn on_thread<T: Send + 'static>(operation: impl FnOnce() -> Outcome<T> + Send + 'static) -> Outcome<T> {
+    match tokio::task::spawn_blocking(operation).await {
+        Ok(outcome) => outcome,
+        Err(_) => Err(ErrorObject::new(
+            ErrorCode::Internal,
+            "the operation was interrupted by the end of the server",
+        )),
+    }
+}

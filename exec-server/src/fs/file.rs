@@ -1,0 +1,202 @@
+//! Whole files: `fs/readFile`, `fs/writeFile` (SPEC 8).
+//!
+//! Invariant: nothing that is not a regular file is opened for reading, and no open or read can block on a pipe or a
+//! device: the type is checked before the open and again on the descriptor, which is non-blocking.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use legion_protocol::chunk::append_base64;
+use legion_protocol::limits::MAX_READ_FILE_BYTES;
+use legion_protocol::{Chunk, ErrorObject, RequestId};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, openat, statat};
+use rustix::io::Errno;
+
+use super::nofollow;
+use crate::error::{Outcome, fs_error};
+use crate::limits::FILE_BLOCK_BYTES;
+
+/// A regular file opened for reading.
+pub(crate) struct Readable {
+    file: OwnedFd,
+    /// Bytes by its metadata; 0 for the files of `/proc`.
+    pub(crate) size: u64,
+}
+
+const COMMON: OFlags = OFlags::CLOEXEC.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+
+/// Opens a file for `fs/readFile`.
+///
+/// # Errors
+/// -32600 when it is no regular file or too large; else the operating system's.
+pub(crate) fn open(path: &Path, follow: bool) -> Outcome<Readable> {
+    let (file, stat) = if follow {
+        check_type(path, &statat(CWD, path, AtFlags::empty()).map_err(fs_error)?)?;
+        openat(CWD, path, OFlags::RDONLY | COMMON, Mode::empty())
+    } else {
+        let (parent, name) = nofollow::open_parent(path).map_err(fs_error)?;
+        let stat = statat(&parent, &name, AtFlags::SYMLINK_NOFOLLOW).map_err(fs_error)?;
+        if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
+            return Err(fs_error(Errno::LOOP));
+        }
+        check_type(path, &stat)?;
+        openat(&parent, &name, OFlags::RDONLY | OFlags::NOFOLLOW | COMMON, Mode::empty())
+    }
+    .and_then(|file| fstat(&file).map(|stat| (file, stat)))
+    .map_err(fs_error)?;
+    check_type(path, &stat)?;
+    let size = u64::try_from(stat.st_size).unwrap_or(0);
+    if size > MAX_READ_FILE_BYTES { Err(too_large()) } else { Ok(Readable { file, size }) }
+}
+
+fn check_type(path: &Path, stat: &Stat) -> Outcome<()> {
+    if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile {
+        Ok(())
+    } else {
+        Err(ErrorObject::invalid_request(format!("path `{}` is not a file", path.display())))
+    }
+}
+
+fn too_large() -> ErrorObject {
+    ErrorObject::invalid_request(format!("file is too large to read: limit is {MAX_READ_FILE_BYTES} bytes"))
+}
+
+impl Readable {
+    /// The whole answer to `fs/readFile`: the file goes block by block into its base64 text, and is never held twice.
+    pub(crate) fn read(self, id: &RequestId) -> Outcome<String> {
+        let id = serde_json::to_string(id).unwrap_or_default();
+        let expected = usize::try_from(self.size).unwrap_or(0).div_ceil(3) * 4;
+        let mut text = String::with_capacity(expected + id.len() + 48);
+        text.push_str(r#"{"id":"#);
+        text.push_str(&id);
+        text.push_str(r#","result":{"dataBase64":""#);
+        let block = FILE_BLOCK_BYTES
+            .min(usize::try_from(self.size).unwrap_or(usize::MAX).max(4096).next_multiple_of(3));
+        let mut buffer = vec![0; block];
+        let mut total = 0;
+        loop {
+            let length = self.fill(&mut buffer).map_err(fs_error)?;
+            append_base64(&buffer[..length], &mut text);
+            total += length as u64;
+            if total > MAX_READ_FILE_BYTES {
+                return Err(too_large());
+            }
+            if length < buffer.len() {
+                break;
+            }
+        }
+        text.push_str("\"}}");
+        Ok(text)
+    }
+
+    /// Reads until the buffer is full or the file ends.
+    fn fill(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        let mut length = 0;
+        while length < buffer.len() {
+            match rustix::io::read(&self.file, &mut buffer[length..]) {
+                Ok(0) => break,
+                Ok(count) => length += count,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(length)
+    }
+}
+
+/// `fs/writeFile`: truncates and writes in place; a new file gets 0666 less the umask.
+///
+/// # Errors
+/// -32600 for bad base64, which is checked before anything is touched; else the operating system's.
+pub(crate) fn write(path: &Path, base64: &str, follow: bool) -> Outcome<()> {
+    let content = Chunk::from_base64(base64).map_err(|error| {
+        ErrorObject::invalid_request(format!("fs/writeFile requires valid base64 dataBase64: {error}"))
+    })?;
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | COMMON;
+    let mode = Mode::from_raw_mode(0o666);
+    let file = if follow {
+        openat(CWD, path, flags, mode)
+    } else {
+        nofollow::open_parent(path)
+            .and_then(|(parent, name)| openat(&parent, &name, flags | OFlags::NOFOLLOW, mode))
+    };
+    write_all(&file.map_err(fs_error)?, &content.0).map_err(fs_error)
+}
+
+fn write_all(file: &OwnedFd, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match rustix::io::write(file, bytes) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => bytes = bytes.get(count..).unwrap_or_default(),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use rustix::fs::mkfifoat;
+
+    use super::*;
+
+    fn content(path: &Path) -> Outcome<Vec<u8>> {
+        let text = open(path, true)?.read(&RequestId::from(1))?;
+        let frame: serde_json::Value = serde_json::from_str(&text).unwrap();
+        Ok(Chunk::from_base64(frame["result"]["dataBase64"].as_str().unwrap()).unwrap().0)
+    }
+
+    #[test]
+    fn files_of_every_size_survive() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        for size in [0, 1, 2, 3, 4095, 4096, FILE_BLOCK_BYTES - 1, FILE_BLOCK_BYTES, 2 * FILE_BLOCK_BYTES + 1]
+        {
+            let bytes: Vec<u8> = (0..size).map(|at| u8::try_from(at % 251).unwrap()).collect();
+            write(&path, &Chunk::to_base64(&bytes), true).unwrap();
+            assert_eq!(content(&path).unwrap(), bytes, "{size}");
+        }
+    }
+
+    #[test]
+    fn a_file_of_unknown_size_is_read_to_its_end() {
+        assert!(content(Path::new("/proc/self/status")).unwrap().starts_with(b"Name:"));
+    }
+
+    #[test]
+    fn what_could_block_is_refused_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let fifo = dir.path().join("fifo");
+        mkfifoat(CWD, &fifo, Mode::from_raw_mode(0o600)).unwrap();
+        for path in [&fifo, Path::new("/dev/zero"), dir.path()] {
+            let error = content(path).unwrap_err();
+            assert_eq!(error.message, format!("path `{}` is not a file", path.display()));
+        }
+        assert_eq!(write(&fifo, "", true).unwrap_err().message, "No such device or address (os error 6)");
+    }
+
+    #[test]
+    fn links_are_followed_only_when_asked_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::create_dir(at("d")).unwrap();
+        fs::write(at("d/a"), "a").unwrap();
+        symlink("d", at("ld")).unwrap();
+        symlink("d/a", at("la")).unwrap();
+        symlink("d/new", at("dangling")).unwrap();
+        assert!(open(&at("d/a"), false).is_ok());
+        let refused = |result: Outcome<()>| result.unwrap_err().message;
+        let read = |name: &str| open(&at(name), false).map(drop);
+        assert_eq!(refused(read("la")), "Symbolic link loop (os error 40)");
+        assert_eq!(refused(read("ld/a")), "Not a directory (os error 20)");
+        assert_eq!(refused(write(&at("la"), "", false)), "Symbolic link loop (os error 40)");
+        assert_eq!(refused(write(&at("ld/a"), "", false)), "Not a directory (os error 20)");
+        write(&at("dangling"), "eA==", true).unwrap();
+        assert_eq!(fs::read(at("d/new")).unwrap(), b"x");
+    }
+}

@@ -1,0 +1,88 @@
+//! Every bound that only the exec-server knows, each with its reason. Bounds shared with the controller live in
+//! `legion_protocol::limits`. Sizes are bytes, times are `Duration`s.
+
+use std::time::Duration;
+
+/// Connections that have not finished their HTTP upgrade. Beyond it no more are accepted until one has finished or
+/// run into `UPGRADE_TIMEOUT`.
+pub(crate) const MAX_PENDING_HANDSHAKES: usize = 32;
+
+/// Upgraded connections at one time. A session has one; the rest is room for dead links not yet noticed.
+pub(crate) const MAX_CONNECTIONS: usize = 256;
+
+/// Pause after `accept` failed (no descriptors left): the next event that could help cannot be awaited.
+pub(crate) const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+
+/// Sessions kept, detached ones included. Beyond it the longest detached one is given up.
+pub(crate) const MAX_SESSIONS: usize = 256;
+
+/// Unfinished `process/*` entries of one session; the sandbox's own pid limit is lower.
+pub(crate) const MAX_RUNNING_PROCESSES: usize = 16_384;
+
+/// Ended processes that can still be read; beyond it the oldest vanish before their time to live.
+pub(crate) const MAX_CLOSED_PROCESSES: usize = 16_384;
+
+/// Output retained for ended processes of one session, all together; beyond it the oldest vanish early.
+pub(crate) const MAX_CLOSED_OUTPUT_BYTES: usize = 64 << 20;
+
+/// Chunks retained for one process besides the byte bound: single-byte chunks must not cost a multiple of their size.
+pub(crate) const MAX_RETAINED_CHUNKS: usize = 32_768;
+
+/// Output queued for one connection above which the pipes of its processes are not read. Small enough to stay in a
+/// core's cache, large enough to keep the socket busy.
+pub(crate) const OUTPUT_HIGH_WATER_BYTES: usize = 256 << 10;
+
+/// Anything queued for one connection above which no more of its requests are read.
+pub(crate) const OUTGOING_PAUSE_BYTES: usize = 16 << 20;
+
+/// Requests of one connection that are being worked on, in bytes of their text. Two largest messages.
+pub(crate) const MAX_REQUEST_BYTES_IN_FLIGHT: usize = 2 * legion_protocol::limits::MAX_MESSAGE_BYTES;
+
+/// Messages taken from a connection before what they caused is sent.
+pub(crate) const REQUEST_BATCH: usize = 64;
+
+/// Reads at the exit of a process before `process/exited` is sent, so that its own last output comes first. A
+/// background child that floods the pipe must not hold the exit back.
+pub(crate) const MAX_READS_AT_EXIT: usize = 32;
+
+/// Capacity asked for the pipes of a child. More than the default of 64 KiB lets it write while output is sent.
+pub(crate) const PIPE_CAPACITY_BYTES: usize = 256 << 10;
+
+/// Bytes queued for the stdin of one process.
+pub(crate) const STDIN_QUEUE_BYTES: u32 = 16 << 20;
+
+/// Writes queued for the stdin of one process (SPEC 7.5).
+pub(crate) const STDIN_QUEUE_WRITES: u32 = 128;
+
+/// `writeId`s remembered for one process, newest kept. The original remembers at least 3000 (SPEC 7.5).
+pub(crate) const MAX_WRITE_IDS: usize = 8192;
+
+/// Longest `writeId`; clients count.
+pub(crate) const MAX_WRITE_ID_BYTES: usize = 256;
+
+/// Longest wait of `process/read`; a longer `waitMs` returns empty after it.
+pub(crate) const MAX_READ_WAIT: Duration = Duration::from_hours(1);
+
+/// Files up to this size are read and written at once on the event loop: quicker than handing them to a thread.
+pub(crate) const INLINE_FILE_BYTES: usize = 64 << 10;
+
+/// Bytes read from a file at a time, a multiple of three so that base64 pieces join without padding.
+pub(crate) const FILE_BLOCK_BYTES: usize = 192 << 10;
+
+/// Memory that the long file operations of one connection may use at one time, in MiB. One largest `fs/readFile`
+/// answer (683 MiB) fits.
+pub(crate) const FILE_BUDGET_MIB: u32 = 768;
+
+/// What a long operation without a known size (walk, copy, remove) takes of [`FILE_BUDGET_MIB`].
+pub(crate) const TREE_COST_MIB: u32 = 32;
+
+/// Threads for long file operations.
+pub(crate) const BLOCKING_THREADS: usize = 8;
+
+/// Nesting of a tree that `fs/remove` and `fs/copy` descend into; each level holds a descriptor.
+pub(crate) const MAX_TREE_DEPTH: usize = 256;
+
+/// Default terminal (SPEC 7.1).
+pub(crate) const TERMINAL_ROWS: u16 = 24;
+/// See [`TERMINAL_ROWS`].
+pub(crate) const TERMINAL_COLUMNS: u16 = 80;

@@ -1,0 +1,154 @@
+//! The front door: accepting sockets and the HTTP request in front of a WebSocket (SPEC 1.2, 1.3).
+//!
+//! Invariant: before a token has been checked a peer gets 8 KiB and 5 s, and only `MAX_PENDING_HANDSHAKES` of them at
+//! one time.
+
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use legion_protocol::limits::{MAX_UPGRADE_HEAD_BYTES, UPGRADE_TIMEOUT};
+use legion_protocol::upgrade::{HeadError, RequestHead, plain_response, switching_response};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::Semaphore;
+use tokio::task::spawn_local;
+use tokio::time::{sleep, timeout};
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+
+use crate::connection;
+use crate::limits::{ACCEPT_RETRY, MAX_CONNECTIONS, MAX_PENDING_HANDSHAKES};
+use crate::server::Server;
+use crate::transport::websocket::WebSocket;
+
+/// A listening socket.
+pub(crate) enum Listener {
+    /// `ws://`
+    Tcp(TcpListener),
+    /// Inherited, or at a path.
+    Unix(UnixListener),
+}
+
+impl Listener {
+    /// Accepts connections for ever.
+    pub(crate) async fn run(self, server: Rc<Server>) {
+        let handshakes = Arc::new(Semaphore::new(MAX_PENDING_HANDSHAKES));
+        loop {
+            // Never closed, so this only waits.
+            let permit = Arc::clone(&handshakes).acquire_owned().await.ok();
+            let accepted = match &self {
+                Self::Tcp(listener) => match listener.accept().await {
+                    Ok((stream, peer)) => {
+                        // Without it a small answer waits for the peer's delayed acknowledgement (SPEC 15.1).
+                        let _ = stream.set_nodelay(true);
+                        let server = Rc::clone(&server);
+                        spawn_local(async move { open(server, stream, &peer.to_string(), permit).await });
+                        Ok(())
+                    }
+                    Err(error) => Err(error),
+                },
+                Self::Unix(listener) => match listener.accept().await {
+                    Ok((stream, _)) => {
+                        let server = Rc::clone(&server);
+                        spawn_local(async move { open(server, stream, "unix", permit).await });
+                        Ok(())
+                    }
+                    Err(error) => Err(error),
+                },
+            };
+            if accepted.is_err() {
+                sleep(ACCEPT_RETRY).await;
+            }
+        }
+    }
+}
+
+/// One connection from its first byte to its end. `pending` is given back when the handshake is over.
+async fn open<S, P>(server: Rc<Server>, mut stream: S, peer: &str, pending: P)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    // Otherwise it was answered differently, was too slow, or is gone.
+    let Ok(Ok(Some(early))) = timeout(UPGRADE_TIMEOUT, upgrade(&server, &mut stream)).await else { return };
+    drop(pending);
+    let _counted = Counted::new(&server);
+    let socket = WebSocket::new(stream, early, peer).await;
+    connection::serve(Rc::clone(&server), socket).await;
+}
+
+/// Counts an open connection.
+struct Counted<'a>(&'a Server);
+
+impl<'a> Counted<'a> {
+    fn new(server: &'a Server) -> Self {
+        server.connections.set(server.connections.get() + 1);
+        Self(server)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.connections.set(self.0.connections.get().saturating_sub(1));
+    }
+}
+
+/// Reads one request and answers it; after a 101 returns what the client sent behind it.
+async fn upgrade<S>(server: &Server, stream: &mut S) -> io::Result<Option<Vec<u8>>>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut received = Vec::with_capacity(1024);
+    let decision = loop {
+        match RequestHead::parse(&received) {
+            Ok(Some(head)) => break decide(server, &head).map(|key| (head.length, key)),
+            Ok(None) => {}
+            Err(HeadError::TooLong) => break Err(plain_response(431, "request head is too long")),
+            Err(HeadError::Malformed(_)) => break Err(plain_response(400, "malformed HTTP request")),
+        }
+        let room = MAX_UPGRADE_HEAD_BYTES - received.len().min(MAX_UPGRADE_HEAD_BYTES);
+        if (&mut *stream).take(room.max(1) as u64).read_buf(&mut received).await? == 0 {
+            return Ok(None);
+        }
+    };
+    match decision {
+        Ok((length, key)) => {
+            stream.write_all(switching_response(&derive_accept_key(key.as_bytes())).as_bytes()).await?;
+            Ok(Some(received.split_off(length)))
+        }
+        Err(response) => {
+            stream.write_all(response.as_bytes()).await?;
+            stream.shutdown().await?;
+            Ok(None)
+        }
+    }
+}
+
+/// The WebSocket key of a request that may pass, or the whole answer to any other. The order of the checks is that of
+/// SPEC 1.2: a browser learns nothing, not even that somebody listens.
+fn decide(server: &Server, head: &RequestHead) -> Result<String, String> {
+    if head.has("origin") {
+        return Err(plain_response(403, ""));
+    }
+    match (head.path.as_str(), head.method.as_str()) {
+        ("/readyz", "GET" | "HEAD") => return Err(plain_response(200, "")),
+        ("/readyz", _) => return Err(with_allow(&plain_response(405, ""), "GET,HEAD")),
+        ("/", "GET") => {}
+        ("/", _) => return Err(plain_response(405, "Request method must be `GET`")),
+        _ => return Err(plain_response(404, "")),
+    }
+    let key = head.websocket_key().map_err(|text| plain_response(400, text))?;
+    if let Some(token) = &server.token {
+        let presented = head.bearer().map_err(|text| plain_response(401, text))?;
+        if !token.accepts(presented) {
+            return Err(plain_response(401, "invalid websocket bearer token"));
+        }
+    }
+    if server.connections.get() >= MAX_CONNECTIONS {
+        return Err(plain_response(503, "too many connections; close one first"));
+    }
+    Ok(key.to_owned())
+}
+
+fn with_allow(response: &str, methods: &str) -> String {
+    response.replacen("\r\n", &format!("\r\nallow: {methods}\r\n"), 1)
+}
