@@ -161,3 +161,8 @@ pub fn exit_code(output: &str) -> Option<i32> {
     let (_, rest) = output.split_once("Process exited with code ")?;
     rest.lines().next()?.parse().ok()
 }
+
+/// The command of this tool output has ended with `code` after printing exactly `text`.
+pub fn assert_ran(output: &str, code: i32, text: &str) {
+    assert_eq!((exit_code(output), printed(output)), (Some(code), text), "{output}");
+}

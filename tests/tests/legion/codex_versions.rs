@@ -1,7 +1,7 @@
 //! Older clients, which know no token setting (SPEC section 13): a command and a patch.
 
 use legion_tests::clients::CodexVersion;
-use legion_tests::codex::{Codex, Reach, exit_code, printed};
+use legion_tests::codex::{Codex, Reach, assert_ran};
 use legion_tests::legion::Controller;
 use legion_tests::mock_model::Script;
 use legion_tests::model_items::{exec, say};
@@ -55,9 +55,9 @@ async fn command_and_patch(stage: Stage, version: CodexVersion) {
     let played = stage.play_with(Codex::new(&stage.scratch).version(version), script).await;
     let [first, patched, second] = ["c1", "patch", "c2"].map(|call| played.output(call));
     let workspace = format!("{}\n", stage.scratch.workspace().display());
-    assert_eq!((exit_code(&first), printed(&first)), (Some(3), workspace.as_str()));
+    assert_ran(&first, 3, workspace.as_str());
     assert!(patched.contains("A new/er/file.txt") && patched.contains("M changed.txt"), "{patched}");
-    assert_eq!((exit_code(&second), printed(&second)), (Some(0), "one\nnew\n"));
+    assert_ran(&second, 0, "one\nnew\n");
     assert_eq!(stage.scratch.read("workspace/new/er/file.txt").as_deref(), Some("one\n"));
     stage.finish(&played).await;
 }

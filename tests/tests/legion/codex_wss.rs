@@ -1,7 +1,7 @@
 //! Codex over TLS, with a certificate that it is told to trust.
 
 use legion_tests::certificate::Certificates;
-use legion_tests::codex::{Codex, exit_code, printed};
+use legion_tests::codex::{Codex, assert_ran};
 use legion_tests::legion::{self, Controller};
 use legion_tests::mock_model::Script;
 use legion_tests::model_items::{exec, say};
@@ -64,7 +64,7 @@ async fn a_command_over_tls(stage: Stage, certificates: &Certificates) {
     let codex = Codex::new(&stage.scratch).env(TRUST_VARIABLE, &authority);
     let played = stage.play_with(codex, Script::new().item(exec("c1", "echo hello")).item(say("done"))).await;
     let output = played.output("c1");
-    assert_eq!((exit_code(&output), printed(&output)), (Some(0), "hello\n"));
+    assert_ran(&output, 0, "hello\n");
     stage.finish(&played).await;
 }
 

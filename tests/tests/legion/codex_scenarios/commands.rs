@@ -1,6 +1,6 @@
 //! Commands that run to their end by themselves (SPEC 11.3).
 
-use legion_tests::codex::{exit_code, printed, session_id};
+use legion_tests::codex::{assert_ran, exit_code, printed, session_id};
 use legion_tests::mock_model::Script;
 use legion_tests::model_items::{exec, exec_in_background, say, write_stdin};
 
@@ -21,7 +21,7 @@ async fn output_and_exit_code(stage: Stage) {
     let script = Script::new().item(exec("c1", "pwd; echo oops >&2; exit 3")).item(say("done"));
     let played = stage.play(script).await;
     let output = played.output("c1");
-    assert_eq!(exit_code(&output), Some(3));
+    assert_eq!(exit_code(&output), Some(3), "{output}");
     // Between the two streams there is no order (SPEC 4.2).
     let mut lines: Vec<_> = printed(&output).lines().collect();
     lines.sort_unstable();
@@ -33,7 +33,7 @@ async fn death_by_signal(stage: Stage) {
     let script = Script::new().item(exec("c1", "echo before; kill -TERM $$; echo after")).item(say("done"));
     let played = stage.play(script).await;
     let output = played.output("c1");
-    assert_eq!((exit_code(&output), printed(&output)), (Some(128 + 15), "before\n"));
+    assert_ran(&output, 128 + 15, "before\n");
     stage.finish(&played).await;
 }
 
@@ -41,7 +41,7 @@ async fn standard_input_is_empty(stage: Stage) {
     let script = Script::new().item(exec("c1", "cat; echo end")).item(say("done"));
     let played = stage.play(script).await;
     let output = played.output("c1");
-    assert_eq!((exit_code(&output), printed(&output)), (Some(0), "end\n"));
+    assert_ran(&output, 0, "end\n");
     stage.finish(&played).await;
 }
 
@@ -49,7 +49,7 @@ async fn a_missing_program_is_reported(stage: Stage) {
     let script = Script::new().item(exec("c1", "no-such-program-here")).item(say("done"));
     let played = stage.play(script).await;
     let output = played.output("c1");
-    assert_eq!(exit_code(&output), Some(127));
+    assert_eq!(exit_code(&output), Some(127), "{output}");
     assert!(printed(&output).contains("no-such-program-here: command not found"), "{output}");
     stage.finish(&played).await;
 }
@@ -68,7 +68,7 @@ async fn output_after_the_yield(stage: Stage) {
     let played = stage.play(script).await;
     let (early, late) = (played.output("c1"), played.output("c2"));
     assert_eq!(exit_code(&early), None, "it should have been running: {early}");
-    assert_eq!(exit_code(&late), Some(0));
+    assert_eq!(exit_code(&late), Some(0), "{late}");
     // A slow machine may print `first` only after the yield; nothing may be lost or doubled either way.
     assert_eq!(format!("{}{}", printed(&early), printed(&late)), "first\nsecond\n");
     stage.finish(&played).await;
@@ -84,8 +84,8 @@ async fn commands_in_parallel(stage: Stage) {
     ];
     let played = stage.play(Script::new().items(calls).item(say("done"))).await;
     let (a, b) = (played.output("c1"), played.output("c2"));
-    assert_eq!((exit_code(&a), printed(&a)), (Some(0), "a got from-b\n"));
-    assert_eq!((exit_code(&b), printed(&b)), (Some(0), "b got from-a\n"));
+    assert_ran(&a, 0, "a got from-b\n");
+    assert_ran(&b, 0, "b got from-a\n");
     stage.finish(&played).await;
 }
 
@@ -97,7 +97,7 @@ async fn two_megabytes_of_output(stage: Stage) {
     let script = Script::new().item(exec("c1", &format!("seq -w 1 {LINES}"))).item(say("done"));
     let played = stage.play(script).await;
     let output = played.output("c1");
-    assert_eq!(exit_code(&output), Some(0));
+    assert_eq!(exit_code(&output), Some(0), "{output}");
     assert!(output.contains(&format!("Original token count: {TOKENS}\n")), "{}", &output[..200]);
     assert!(printed(&output).contains("000001\n000002\n"), "the beginning is missing");
     assert!(output.ends_with(&format!("{}\n{LINES}\n", LINES - 1)), "the end is missing");

@@ -20,7 +20,7 @@ async fn files_outside_of_the_workspace(stage: Stage) {
     let script = Script::new().item(exec("c1", &cmd)).item(say("done"));
     let played = stage.play(script).await;
     let output = played.output("c1");
-    assert_eq!(exit_code(&output), Some(0));
+    assert_eq!(exit_code(&output), Some(0), "{output}");
     assert_eq!(stage.scratch.read("workspace/inside.txt").as_deref(), Some("kept\n"));
     if stage.is_isolated() {
         assert!(!output.contains(secret), "{output}");
