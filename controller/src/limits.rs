@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 /// Life of a token when the caller names none: a working day.
-pub const DEFAULT_TTL: Duration = Duration::from_secs(8 * 3600);
+pub const DEFAULT_TTL: Duration = Duration::from_hours(8);
 
 /// Longest life of a token: a forgotten one must not outlive a month.
-pub const MAX_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
+pub const MAX_TTL: Duration = Duration::from_hours(30 * 24);
 
 /// A session nobody is connected to ends after this.
-pub const DEFAULT_IDLE: Duration = Duration::from_secs(30 * 60);
+pub const DEFAULT_IDLE: Duration = Duration::from_mins(30);
 
 /// Sessions of one controller.
 pub const MAX_SESSIONS: usize = 512;

@@ -1,12 +1,51 @@
 //! legion-controller: outside the sandbox. Keeps `.env` and the policy, starts sandboxes, issues one token per
 //! session, decides on every call, records it.
 
-pub mod config;
-pub mod dirs;
-pub mod environment;
-pub mod failure;
-pub mod limits;
-pub mod secret;
-pub mod token;
+mod audit;
+mod cli;
+mod config;
+mod control;
+mod controller;
+mod dirs;
+mod environment;
+mod failure;
+mod front;
+mod gate;
+mod limits;
+mod listener;
+mod relay;
+mod sandbox;
+mod secret;
+mod session;
+mod sys;
+mod tls;
+mod token;
+mod websocket;
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match surroundings() {
+        Ok(environment) => cli::main(environment, std::env::args_os()),
+        Err(failure) => cli::report(&failure),
+    }
+}
+
+/// The only place that reads the process's environment.
+#[allow(clippy::disallowed_methods, reason = "main is where the environment is read")]
+fn surroundings() -> failure::Outcome<environment::Environment> {
+    let broken = |what: &str, error: std::io::Error| {
+        failure::Failure::unavailable(format_args!("cannot tell {what}: {error}"))
+    };
+    let vars = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    Ok(environment::Environment {
+        vars: vars.collect(),
+        cwd: std::env::current_dir().map_err(|error| broken("the working directory", error))?,
+        executable: std::env::current_exe()
+            .and_then(std::fs::canonicalize)
+            .map_err(|error| broken("the path of this program", error))?,
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+    })
+}

@@ -57,6 +57,14 @@ impl<'a> Head<'a> {
     }
 }
 
+/// The integer id of a result frame that starts as this crate writes it, without reading the rest: a relay that only
+/// matches answers to requests need not scan megabytes. `None` sends the caller to [`Head::parse`].
+pub fn result_id(text: &str) -> Option<RequestId> {
+    let rest = text.strip_prefix("{\"id\":")?;
+    let (digits, rest) = rest.split_at(rest.find(',')?);
+    rest.starts_with(",\"result\":").then(|| digits.parse().ok().map(RequestId::Integer)).flatten()
+}
+
 #[derive(Default)]
 struct Members<'a> {
     id: Option<RequestId>,
@@ -218,6 +226,17 @@ mod tests {
             r#"{"id":1,"method":"x""#,
         ] {
             assert!(Head::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn result_ids_are_seen_without_a_full_parse() {
+        let text = crate::jsonrpc::response_text(&RequestId::from(42), &"x");
+        assert_eq!(result_id(&text), Some(RequestId::from(42)));
+        for text in
+            [r#"{"id":"a","result":1}"#, r#"{"error":{},"id":1}"#, r#"{"id":1,"method":"x"}"#, "{\"id\":1"]
+        {
+            assert_eq!(result_id(text), None, "{text}");
         }
     }
 

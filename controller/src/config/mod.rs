@@ -169,7 +169,7 @@ mod tests {
             (persona.view, persona.mount_at, persona.network),
             (View::Minimal, MountAt::Host, Network::None)
         );
-        assert_eq!(persona.workspace, dir.path());
+        assert_eq!(persona.workspace, Path::new("."));
     }
 
     #[test]

@@ -88,7 +88,7 @@ pub struct PersonaEnv {
 pub struct Persona {
     /// As in `[persona.NAME]`.
     pub name: String,
-    /// Used when the command line names none; absolute.
+    /// Used when the command line names none. A relative path starts where the one who asks is.
     pub workspace: PathBuf,
     /// See [`View`].
     pub view: View,
@@ -122,7 +122,7 @@ impl Persona {
         let key = |part: &str| format!("persona.{name}.{part}");
         let mounts = file.mounts.into_iter().map(|mount| build_mount(environment, &name, mount));
         Ok(Self {
-            workspace: environment.resolve(file.workspace.as_deref().unwrap_or(Path::new("."))),
+            workspace: file.workspace.unwrap_or_else(|| PathBuf::from(".")),
             view: file.view.unwrap_or(View::Minimal),
             mount_at: file.mount_at.unwrap_or(MountAt::Host),
             network: file.network.unwrap_or(Network::None),

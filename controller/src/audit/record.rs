@@ -1,0 +1,244 @@
+//! What a record holds. Names are those of the JSON; absent members are left out.
+
+use serde::Serialize;
+
+/// What happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Event {
+    /// A controller began to write here.
+    ControllerStarted,
+    /// A controller stopped in good order.
+    ControllerStopped,
+    /// A session and its token were made.
+    SessionStarted,
+    /// A session and its token are gone.
+    SessionEnded,
+    /// A sandbox runs.
+    SandboxStarted,
+    /// A sandbox is gone.
+    SandboxEnded,
+    /// A harness connected.
+    ConnectionOpened,
+    /// A harness left.
+    ConnectionClosed,
+    /// A handshake was refused.
+    HandshakeRefused,
+    /// A guarded call, or a refused one: decided, not yet done.
+    Call,
+    /// What became of a call.
+    Outcome,
+    /// A frame that breaks the protocol.
+    Violation,
+    /// A torn last line was cut.
+    TornTail,
+}
+
+/// What was decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Decision {
+    /// Forwarded.
+    Allow,
+    /// Refused.
+    Deny,
+}
+
+/// Whose word a record is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Source {
+    /// The controller saw it itself.
+    Controller,
+    /// The exec-server, inside the sandbox, said so.
+    ExecServer,
+}
+
+/// Who asked.
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Actor {
+    /// The door: `tcp`, `unix`, `embedded`.
+    pub door: &'static str,
+    /// Address of a TCP peer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// User id of a local peer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uid: Option<u32>,
+    /// Process id of a local peer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pid: Option<i32>,
+    /// What the harness calls itself in `initialize`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client: Option<String>,
+}
+
+/// What a call is about; which members are there depends on the method.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Object {
+    /// The client's name for a process.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub process_id: Option<String>,
+    /// The command.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub argv: Option<Vec<String>>,
+    /// Its directory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<String>,
+    /// Names of the variables the client set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub env: Option<Vec<String>>,
+    /// Whether it has a terminal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tty: Option<bool>,
+    /// The client's conversation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub thread_id: Option<String>,
+    /// The model's tool call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool_call_id: Option<String>,
+    /// A file or directory, or the source of a copy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// Where a copy goes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub destination: Option<String>,
+    /// Bytes the client sent along.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+    /// Whole trees.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recursive: Option<bool>,
+    /// An open file's name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub handle_id: Option<String>,
+    /// Of an HTTP request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+}
+
+/// What became of it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Outcome {
+    /// Whether it succeeded; for a command: whether it ran to an exit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ok: Option<bool>,
+    /// Code of the error answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<i64>,
+    /// One line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// Of a command.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+    /// Output of a command that reached the controller.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output_bytes: Option<u64>,
+    /// From the record of the call to this one, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub duration_ms: Option<u64>,
+}
+
+/// The sandbox a session runs in.
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SandboxFacts {
+    /// First line of `bwrap --version`.
+    pub bwrap: String,
+    /// SHA-256 of the NUL-separated arguments.
+    pub arguments_sha256: String,
+    /// Process id of bwrap on the host.
+    pub pid: u32,
+    /// User id it runs as.
+    pub uid: u32,
+}
+
+/// One record, before it has a number and a time.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Record {
+    /// What happened.
+    pub event: Event,
+    /// Public id of the session and its token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+    /// Of the session.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub persona: Option<String>,
+    /// Its host directory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<String>,
+    /// Number of the `call` record an outcome belongs to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub call: Option<u64>,
+    /// Number of the harness connection in its session, from 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connection: Option<u64>,
+    /// Who asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub actor: Option<Actor>,
+    /// Wire name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub method: Option<String>,
+    /// What it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub object: Option<Object>,
+    /// What was decided.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decision: Option<Decision>,
+    /// Why: of a refusal or an end, one line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// What became of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<Outcome>,
+    /// The sandbox.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<SandboxFacts>,
+    /// Handshakes dropped unanswered since the last refusal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dropped: Option<u64>,
+    /// Whose word it is.
+    pub source: Source,
+}
+
+impl Record {
+    /// A record of this event, as the controller's own word.
+    pub fn new(event: Event) -> Self {
+        Self {
+            event,
+            session: None,
+            persona: None,
+            workspace: None,
+            call: None,
+            connection: None,
+            actor: None,
+            method: None,
+            object: None,
+            decision: None,
+            reason: None,
+            outcome: None,
+            sandbox: None,
+            dropped: None,
+            source: Source::Controller,
+        }
+    }
+
+    /// The same record with a reason.
+    #[must_use]
+    pub fn because(mut self, reason: impl Into<String>) -> Self {
+        self.reason = Some(reason.into());
+        self
+    }
+
+    /// The same record of a session.
+    #[must_use]
+    pub fn of_session(mut self, id: &str) -> Self {
+        self.session = Some(id.to_owned());
+        self
+    }
+}

@@ -1,0 +1,77 @@
+//! Known secret values are replaced by `<redacted:NAME>` before anything becomes a record.
+
+use std::borrow::Cow;
+
+use ring::digest;
+
+use super::chain::hex;
+use crate::limits::{MAX_RECORD_ITEMS, MAX_RECORD_TEXT_BYTES, MIN_REDACTED_BYTES};
+use crate::secret::Secrets;
+
+/// Makes texts fit for a record: redacted, then bounded.
+#[derive(Debug, Default)]
+pub struct Redactor {
+    secrets: Secrets,
+}
+
+impl Redactor {
+    /// Looks for every value of `.env` that is long enough to be told from ordinary text.
+    pub fn new(secrets: &Secrets) -> Self {
+        let long = secrets.iter().filter(|(_, value)| value.expose().len() >= MIN_REDACTED_BYTES);
+        Self { secrets: long.map(|(name, value)| (name.clone(), value.clone())).collect() }
+    }
+
+    /// The text without secrets, at most [`MAX_RECORD_TEXT_BYTES`] long; of what is cut, length and hash are told.
+    pub fn text(&self, text: &str) -> String {
+        let mut clean = Cow::Borrowed(text);
+        for (name, value) in &self.secrets {
+            if clean.contains(value.expose()) {
+                clean = Cow::Owned(clean.replace(value.expose(), &format!("<redacted:{name}>")));
+            }
+        }
+        if clean.len() <= MAX_RECORD_TEXT_BYTES {
+            return clean.into_owned();
+        }
+        let mut end = MAX_RECORD_TEXT_BYTES;
+        while !clean.is_char_boundary(end) {
+            end -= 1;
+        }
+        let (kept, cut) = clean.split_at(end);
+        let hash = digest::digest(&digest::SHA256, cut.as_bytes());
+        format!("{kept}…[{} bytes cut, sha256 {}]", cut.len(), hex(hash.as_ref()))
+    }
+
+    /// The texts, each as by [`Self::text`]; beyond [`MAX_RECORD_ITEMS`] only their number is told.
+    pub fn list<'a>(&self, texts: impl ExactSizeIterator<Item = &'a str>) -> Vec<String> {
+        let count = texts.len();
+        let mut list: Vec<String> = texts.take(MAX_RECORD_ITEMS).map(|text| self.text(text)).collect();
+        if count > MAX_RECORD_ITEMS {
+            list.push(format!("…[{} items cut]", count - MAX_RECORD_ITEMS));
+        }
+        list
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_go_and_long_texts_are_cut_with_their_hash() {
+        let secrets = Secrets::from([
+            ("KEY".to_owned(), "hunter22".to_owned().into()),
+            ("SHORT".to_owned(), "1".to_owned().into()),
+        ]);
+        let redactor = Redactor::new(&secrets);
+        assert_eq!(redactor.text("curl -H hunter22 1"), "curl -H <redacted:KEY> 1");
+        let long = "é".repeat(MAX_RECORD_TEXT_BYTES);
+        let cut = redactor.text(&long);
+        assert!(
+            cut.len() < MAX_RECORD_TEXT_BYTES + 120 && cut.contains("8192 bytes cut, sha256 "),
+            "{}",
+            cut.len()
+        );
+        let many = vec!["x"; MAX_RECORD_ITEMS + 3];
+        assert_eq!(redactor.list(many.into_iter()).last().unwrap(), "…[3 items cut]");
+    }
+}

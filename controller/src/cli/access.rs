@@ -1,0 +1,97 @@
+//! How `connect` and `exec` get a session: from the running controller, or from one embedded for their own lifetime.
+
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use tokio::net::UnixStream;
+use tokio_tungstenite::WebSocketStream;
+
+use super::{Context, Wanted};
+use crate::config::Config;
+use crate::control::{self, Opened, Reply, Request};
+use crate::controller::{Controller, SessionRequest};
+use crate::dirs;
+use crate::failure::{Failure, Outcome};
+use crate::front::{self, Door, Penalty};
+use crate::listener::unix_actor;
+use crate::websocket;
+
+/// A session that ends with this value.
+pub(super) struct Lease {
+    /// What was opened.
+    pub(super) opened: Opened,
+    keep: Keep,
+}
+
+enum Keep {
+    /// The lease is this connection: it is held, never read.
+    Remote(#[allow(dead_code, reason = "dropping it ends the session")] control::Client),
+    Embedded(Rc<Controller>),
+}
+
+impl Lease {
+    /// Opens a session. An explicit configuration or `.env` always means an embedded controller: a running one has its
+    /// own.
+    pub(super) async fn open(context: &Context, wanted: &Wanted) -> Outcome<Self> {
+        let own_config = context.common.config.is_some() || context.common.env_file.is_some();
+        let ttl = wanted.ttl()?;
+        let workspace = wanted.workspace.as_ref().map(|path| context.environment.resolve(path));
+        let cwd = context.environment.cwd.clone();
+        let persona = wanted.persona.clone();
+        let dirs = context.dirs()?;
+        if !own_config && let Some(mut client) = control::Client::connect(&dirs.control_socket()).await {
+            let ttl_seconds = ttl.map(|ttl| ttl.as_secs());
+            let request = Request::Open { persona, workspace, cwd, ttl_seconds, lease: true };
+            return match client.ask(&request).await? {
+                Reply::Opened(opened) => Ok(Self { opened, keep: Keep::Remote(client) }),
+                other => Err(Failure::internal(format_args!("the controller answered {other:?}"))),
+            };
+        }
+        let config = Config::load(&context.environment, &context.overrides(Vec::new()))?;
+        let controller = Controller::start(context.environment.clone(), dirs, config)?;
+        let request = SessionRequest { persona, workspace, cwd, ttl, keep_idle: true };
+        let opened = match control::open(&controller, request, &[]).await {
+            Ok(opened) => opened,
+            Err(failure) => {
+                controller.shut_down().await;
+                return Err(failure);
+            }
+        };
+        Ok(Self { opened, keep: Keep::Embedded(controller) })
+    }
+
+    /// A WebSocket to the session's exec-server, through the front door.
+    pub(super) async fn websocket(&self) -> Outcome<WebSocketStream<UnixStream>> {
+        let failed =
+            |error: std::io::Error| Failure::unavailable(format_args!("cannot reach the session: {error}"));
+        let stream = match &self.keep {
+            Keep::Remote(_) => dirs::connect_unix(&self.opened.front_socket).await.map_err(failed)?,
+            Keep::Embedded(controller) => {
+                let (ours, theirs) = UnixStream::pair().map_err(failed)?;
+                let door = Rc::new(Door { hosts: Vec::new(), query_token: false });
+                let actor = unix_actor("embedded", &theirs);
+                let serving =
+                    front::serve(Rc::clone(controller), Rc::<Penalty>::default(), door, theirs, actor, None);
+                tokio::task::spawn_local(serving);
+                ours
+            }
+        };
+        websocket::connect(stream, Some(&self.opened.token)).await.map_err(failed)
+    }
+
+    /// Ends the session and waits until nothing of it is left.
+    pub(super) async fn release(self) {
+        match self.keep {
+            Keep::Remote(_) => {}
+            Keep::Embedded(controller) => controller.shut_down().await,
+        }
+    }
+
+    /// Where on the host a path of the working directory lies in the session, when it lies in the workspace.
+    pub(super) fn cwd_for(&self, host_cwd: &std::path::Path) -> PathBuf {
+        let inside = host_cwd.canonicalize().ok().and_then(|cwd| {
+            cwd.strip_prefix(&self.opened.workspace).ok().map(|rest| self.opened.cwd.join(rest))
+        });
+        inside.unwrap_or_else(|| self.opened.cwd.clone())
+    }
+}

@@ -1,0 +1,206 @@
+//! `token issue|list|revoke` and `session list|show|kill`: requests to the running controller.
+
+use std::path::PathBuf;
+
+use super::{Context, Wanted, print_json, print_lines, table};
+use crate::control::{self, Opened, Reply, Request, SessionInfo};
+use crate::dirs;
+use crate::failure::{Failure, Outcome};
+
+#[derive(clap::Subcommand)]
+pub(super) enum TokenCommand {
+    /// Make a session and print its token
+    Issue {
+        #[command(flatten)]
+        wanted: Wanted,
+        /// Print one JSON object
+        #[arg(long, conflicts_with = "token_file")]
+        json: bool,
+        /// Write the token to this new file (mode 0600) instead of printing it
+        #[arg(long, value_name = "FILE")]
+        token_file: Option<PathBuf>,
+    },
+    /// List tokens by their public ids
+    List {
+        /// Print one JSON object a line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Revoke a token; its sandbox is killed
+    Revoke {
+        /// Public id
+        id: String,
+    },
+}
+
+#[derive(clap::Subcommand)]
+pub(super) enum SessionCommand {
+    /// List sessions
+    List {
+        /// Print one JSON object a line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show one session
+    Show {
+        /// Public id
+        id: String,
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// End a session and everything that runs in it
+    Kill {
+        /// Public id
+        id: String,
+    },
+}
+
+pub(super) async fn token(context: &Context, command: TokenCommand) -> Outcome<u8> {
+    match command {
+        TokenCommand::Issue { wanted, json, token_file } => issue(context, &wanted, json, token_file).await,
+        TokenCommand::List { json } => list(context, json).await,
+        TokenCommand::Revoke { id } => end(context, id, true).await,
+    }
+}
+
+pub(super) async fn session(context: &Context, command: SessionCommand) -> Outcome<u8> {
+    match command {
+        SessionCommand::List { json } => list(context, json).await,
+        SessionCommand::Show { id, json } => show(context, id, json).await,
+        SessionCommand::Kill { id } => end(context, id, false).await,
+    }
+}
+
+async fn ask(context: &Context, request: &Request) -> Outcome<Reply> {
+    let socket = context.dirs()?.control_socket();
+    let client = control::Client::connect(&socket).await;
+    let mut client = client.ok_or_else(|| {
+        Failure::unavailable(format_args!(
+            "no controller answers at {}: start one with legion-controller start",
+            socket.display()
+        ))
+    })?;
+    client.ask(request).await
+}
+
+fn unexpected(reply: &Reply) -> Failure {
+    Failure::internal(format_args!("the controller gave an answer of the wrong kind: {reply:?}"))
+}
+
+/// Asks the running controller for a session of its own.
+pub(super) async fn open(context: &Context, wanted: &Wanted) -> Outcome<Opened> {
+    let request = Request::Open {
+        persona: wanted.persona.clone(),
+        workspace: wanted.workspace.as_ref().map(|path| context.environment.resolve(path)),
+        cwd: context.environment.cwd.clone(),
+        ttl_seconds: wanted.ttl()?.map(|ttl| ttl.as_secs()),
+        lease: false,
+    };
+    match ask(context, &request).await? {
+        Reply::Opened(opened) => Ok(opened),
+        other => Err(unexpected(&other)),
+    }
+}
+
+async fn issue(context: &Context, wanted: &Wanted, json: bool, token_file: Option<PathBuf>) -> Outcome<u8> {
+    let token_file = token_file.map(|path| context.environment.resolve(&path));
+    if let Some(path) = &token_file
+        && path.symlink_metadata().is_ok()
+    {
+        return Err(Failure::usage(format_args!("{} exists: name a new file", path.display())));
+    }
+    let opened = open(context, wanted).await?;
+    if json {
+        return print_json(&[opened]);
+    }
+    let Some(path) = token_file else { return print_lines(&[opened.token]) };
+    let written = write_new_private(&path, &opened.token);
+    if let Err(error) = written {
+        // A token nobody has must not stay good.
+        end(context, opened.session, true).await?;
+        return Err(Failure::unavailable(format_args!("cannot write {}: {error}", path.display())));
+    }
+    print_lines(&[format!("session {}: the token is in {}", opened.session, path.display())])
+}
+
+fn write_new_private(path: &std::path::Path, token: &str) -> std::io::Result<()> {
+    use std::io::Write as _;
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(format!("{token}\n").as_bytes())
+}
+
+async fn list(context: &Context, json: bool) -> Outcome<u8> {
+    let sessions = match ask(context, &Request::List).await? {
+        Reply::Sessions(sessions) => sessions,
+        other => return Err(unexpected(&other)),
+    };
+    if json {
+        return print_json(&sessions);
+    }
+    let rows: Vec<Vec<String>> = sessions.iter().map(row).collect();
+    print_lines(&table::lines(
+        &["ID", "PERSONA", "STATE", "EXPIRES", "CONNECTIONS", "CALLS", "WORKSPACE"],
+        &rows,
+    ))
+}
+
+fn row(session: &SessionInfo) -> Vec<String> {
+    vec![
+        session.id.clone(),
+        session.persona.clone(),
+        session.state.clone(),
+        format!("{:.0}", session.expires),
+        session.connections.to_string(),
+        session.calls.to_string(),
+        session.workspace.clone(),
+    ]
+}
+
+async fn show(context: &Context, id: String, json: bool) -> Outcome<u8> {
+    let sessions = match ask(context, &Request::Show { id }).await? {
+        Reply::Sessions(sessions) => sessions,
+        other => return Err(unexpected(&other)),
+    };
+    if json {
+        return print_json(&sessions);
+    }
+    let optional = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
+    let rows: Vec<Vec<String>> = sessions
+        .iter()
+        .flat_map(|session| {
+            [
+                ("id", session.id.clone()),
+                ("persona", session.persona.clone()),
+                ("workspace", session.workspace.clone()),
+                ("state", session.state.clone()),
+                ("created", format!("{:.0}", session.created)),
+                ("expires", format!("{:.0}", session.expires)),
+                ("connections", session.connections.to_string()),
+                ("calls", session.calls.to_string()),
+                ("last call", optional(session.last_call.map(|time| format!("{time:.0}")))),
+                ("running commands", session.running.to_string()),
+                ("sandbox process", optional(session.sandbox_pid.map(|pid| pid.to_string()))),
+            ]
+        })
+        .map(|(name, value)| vec![name.to_owned(), value])
+        .collect();
+    print_lines(&table::lines(&["WHAT", "VALUE"], &rows))
+}
+
+async fn end(context: &Context, id: String, revoke: bool) -> Outcome<u8> {
+    match ask(context, &Request::End { id, revoke }).await? {
+        Reply::Ended(session) => print_lines(&[format!("session {}: {}", session.id, session.state)]),
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// Writes the token of `start` where its user finds it.
+pub(super) fn write_token_file(dirs: &dirs::Dirs, uid: u32, token: &str) -> Outcome<PathBuf> {
+    let path = dirs.token_file();
+    let run = dirs::open_private(&dirs.run, uid)?;
+    dirs::write_private(&run, "token", format!("{token}\n").as_bytes())
+        .map_err(|error| Failure::config(format_args!("cannot write {}: {error}", path.display())))?;
+    Ok(path)
+}

@@ -1,0 +1,40 @@
+//! The user's terminal: raw mode that is always undone, and its size.
+
+use std::os::fd::OwnedFd;
+
+use rustix::termios::{OptionalActions, Termios, isatty, tcgetattr, tcgetwinsize, tcsetattr};
+
+/// The terminal behind stdin in raw mode, until dropped.
+pub(super) struct RawMode {
+    terminal: OwnedFd,
+    before: Termios,
+}
+
+impl RawMode {
+    /// Switches to raw mode; `None` when stdin is no terminal.
+    pub(super) fn enter() -> std::io::Result<Option<Self>> {
+        let stdin = rustix::stdio::stdin();
+        if !isatty(stdin) {
+            return Ok(None);
+        }
+        let terminal = rustix::io::fcntl_dupfd_cloexec(stdin, 3)?;
+        let before = tcgetattr(&terminal)?;
+        let mut raw = before.clone();
+        raw.make_raw();
+        tcsetattr(&terminal, OptionalActions::Now, &raw)?;
+        Ok(Some(Self { terminal, before }))
+    }
+}
+
+impl Drop for RawMode {
+    fn drop(&mut self) {
+        let _ = tcsetattr(&self.terminal, OptionalActions::Now, &self.before);
+    }
+}
+
+/// Rows and columns of the terminal behind stdout or stdin.
+pub(super) fn size() -> Option<(u16, u16)> {
+    let size =
+        tcgetwinsize(rustix::stdio::stdout()).or_else(|_| tcgetwinsize(rustix::stdio::stdin())).ok()?;
+    (size.ws_row > 0 && size.ws_col > 0).then_some((size.ws_row, size.ws_col))
+}

@@ -1,0 +1,347 @@
+//! A sandbox's specification as bwrap arguments (security.md 2). Pure.
+//!
+//! Order matters: later mounts win. `--perms` and `--size` belong to the operation right after them.
+
+use std::ffi::{OsStr, OsString};
+use std::os::fd::RawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use super::spec::{EXEC_SERVER, ID, RootEntry, Spec, USER};
+use crate::config::{Mount, MountMode, Network, View};
+
+/// Descriptor numbers in bwrap and below.
+pub mod fd {
+    use std::os::fd::RawFd;
+
+    /// bwrap's arguments.
+    pub const ARGS: RawFd = 3;
+    /// The exec-server's listening socket.
+    pub const LISTENER: RawFd = 4;
+    /// Read end of the lifeline.
+    pub const LIFELINE: RawFd = 5;
+    /// The bootstrap object.
+    pub const BOOTSTRAP: RawFd = 6;
+    /// The exec-server's binary.
+    pub const EXEC_SERVER: RawFd = 7;
+    /// The workspace directory, once for each place it is mounted at.
+    pub const WORKSPACE: [RawFd; 2] = [8, 9];
+    /// Files given by content, from here on.
+    pub const DATA: RawFd = 10;
+}
+
+/// In-memory file systems are bounded: the root holds directories only, the others what commands write there.
+const ROOT_BYTES: u64 = 4 << 20;
+const TMP_BYTES: u64 = 1 << 30;
+const HOME_BYTES: u64 = 1 << 30;
+const SHM_BYTES: u64 = 256 << 20;
+
+/// Of `/etc`, what programs need to start, resolve names of certificates and time zones; each only if it exists.
+const ETC: [&str; 13] = [
+    "alternatives",
+    "ca-certificates.conf",
+    "debian_version",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "localtime",
+    "mime.types",
+    "pki/tls",
+    "protocols",
+    "services",
+    "ssl/certs",
+    "ssl/openssl.cnf",
+];
+
+/// Of the host's root, what the minimal view shows: programs and their libraries.
+const SYSTEM: [&str; 7] = ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"];
+
+/// Of the host's root, what no view takes from the host.
+const NEVER: [&str; 9] = ["dev", "home", "legion", "lost+found", "proc", "root", "run", "sys", "tmp"];
+
+/// `PATH` inside.
+pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// What bwrap is given.
+#[derive(Debug, Default)]
+pub struct Argv {
+    /// Sent NUL-separated through `--args`.
+    pub args: Vec<OsString>,
+    /// The command; it stays on bwrap's own command line and names nothing of the host.
+    pub command: Vec<String>,
+    /// Content for the descriptors from [`fd::DATA`] on, in order.
+    pub data: Vec<Vec<u8>>,
+}
+
+impl Argv {
+    fn push(&mut self, args: &[&dyn AsRef<OsStr>]) {
+        self.args.extend(args.iter().map(|arg| arg.as_ref().to_owned()));
+    }
+
+    /// A read-only file with this content.
+    fn file(&mut self, path: &dyn AsRef<OsStr>, content: &[u8]) {
+        let fd = fd::DATA + RawFd::try_from(self.data.len()).unwrap_or(RawFd::MAX - fd::DATA);
+        self.data.push(content.to_vec());
+        self.push(&[&"--perms", &"0644", &"--ro-bind-data", &fd.to_string(), path]);
+    }
+
+    fn tmpfs(&mut self, mode: &str, bytes: u64, path: &dyn AsRef<OsStr>) {
+        self.push(&[&"--perms", &mode, &"--size", &bytes.to_string(), &"--tmpfs", path]);
+    }
+
+    /// The arguments as `--args` wants them.
+    pub fn nul_separated(&self) -> Vec<u8> {
+        self.args.iter().flat_map(|arg| arg.as_bytes().iter().copied().chain([0])).collect()
+    }
+}
+
+/// The arguments of a sandbox.
+pub fn build(spec: &Spec) -> Argv {
+    let mut argv = Argv::default();
+    isolation(&mut argv, spec);
+    argv.tmpfs("0755", ROOT_BYTES, &"/");
+    host_part(&mut argv, spec);
+    etc(&mut argv, spec);
+    kernel_part(&mut argv);
+    private_part(&mut argv, spec);
+    for item in spec.mounts.iter().filter(|item| !inside_workspace(spec, item)) {
+        mount(&mut argv, item);
+    }
+    for (place, fd) in spec.workspace_mounts().zip(fd::WORKSPACE) {
+        if spec.bind_fd {
+            argv.push(&[&"--bind-fd", &fd.to_string(), &place]);
+        } else {
+            argv.push(&[&"--bind", &spec.workspace, &place]);
+        }
+    }
+    for item in spec.mounts.iter().filter(|item| inside_workspace(spec, item)) {
+        mount(&mut argv, item);
+    }
+    mask(&mut argv, spec);
+    argv.push(&[&"--perms", &"0755", &"--dir", &"/legion"]);
+    if spec.bind_fd {
+        argv.push(&[&"--ro-bind-fd", &fd::EXEC_SERVER.to_string(), &EXEC_SERVER]);
+    } else {
+        argv.push(&[&"--ro-bind", &spec.exec_server, &EXEC_SERVER]);
+    }
+    argv.push(&[&"--remount-ro", &"/", &"--chdir", &spec.cwd()]);
+    variables(&mut argv, spec);
+    argv.command = command();
+    argv
+}
+
+fn isolation(argv: &mut Argv, spec: &Spec) {
+    argv.push(&[&"--unshare-all", &"--unshare-user", &"--unshare-cgroup"]);
+    if spec.network == Network::Host {
+        argv.push(&[&"--share-net"]);
+    }
+    argv.push(&[&"--disable-userns", &"--assert-userns-disabled"]);
+    let id = ID.to_string();
+    argv.push(&[&"--uid", &id, &"--gid", &id, &"--hostname", &"legion", &"--cap-drop", &"ALL"]);
+    argv.push(&[&"--new-session", &"--die-with-parent", &"--as-pid-1", &"--clearenv"]);
+}
+
+/// Programs, or everything.
+fn host_part(argv: &mut Argv, spec: &Spec) {
+    for entry in &spec.root {
+        let name = entry.name();
+        let listed = |list: &[&str]| list.iter().any(|item| name == item);
+        let shown = match spec.view {
+            View::Minimal => listed(&SYSTEM),
+            View::HostRo => !listed(&NEVER),
+        };
+        let path = Path::new("/").join(name);
+        match entry {
+            _ if !shown => {}
+            RootEntry::Directory(_) => argv.push(&[&"--ro-bind", &path, &path]),
+            RootEntry::Link(_, target) => argv.push(&[&"--symlink", target, &path]),
+        }
+    }
+}
+
+fn etc(argv: &mut Argv, spec: &Spec) {
+    if spec.view == View::Minimal {
+        argv.push(&[&"--perms", &"0755", &"--dir", &"/etc"]);
+        for name in ETC {
+            let path = Path::new("/etc").join(name);
+            argv.push(&[&"--ro-bind-try", &path, &path]);
+        }
+        argv.push(&[&"--symlink", &"../usr/lib/os-release", &"/etc/os-release"]);
+        argv.push(&[&"--symlink", &"../proc/self/mounts", &"/etc/mtab"]);
+        argv.file(&"/etc/nsswitch.conf", b"passwd: files\ngroup: files\nhosts: files dns\n");
+        argv.file(&"/etc/hosts", b"127.0.0.1 localhost legion\n::1 localhost\n");
+        argv.file(&"/etc/resolv.conf", &spec.resolv_conf);
+    }
+    let home = spec.home().display();
+    let passwd = format!(
+        "root:x:0:0:root:/root:/usr/sbin/nologin\n{USER}:x:{ID}:{ID}:{USER}:{home}:/bin/bash\n\
+         nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
+    );
+    argv.file(&"/etc/passwd", passwd.as_bytes());
+    argv.file(&"/etc/group", format!("root:x:0:\n{USER}:x:{ID}:\nnogroup:x:65534:\n").as_bytes());
+}
+
+fn kernel_part(argv: &mut Argv) {
+    argv.push(&[&"--proc", &"/proc", &"--ro-bind", &"/proc/sys", &"/proc/sys", &"--dev", &"/dev"]);
+    argv.tmpfs("1777", SHM_BYTES, &"/dev/shm");
+    argv.push(&[&"--remount-ro", &"/dev"]);
+}
+
+/// Places to write that do not outlive the session.
+fn private_part(argv: &mut Argv, spec: &Spec) {
+    argv.tmpfs("1777", TMP_BYTES, &"/tmp");
+    if spec.view == View::HostRo {
+        argv.tmpfs("1777", TMP_BYTES, &"/var/tmp");
+        argv.tmpfs("0755", ROOT_BYTES, &"/run");
+        argv.tmpfs("0755", ROOT_BYTES, &"/home");
+        for dir in &spec.hidden {
+            argv.tmpfs("0700", ROOT_BYTES, dir);
+        }
+    }
+    argv.tmpfs("0700", HOME_BYTES, &spec.home());
+}
+
+fn inside_workspace(spec: &Spec, mount: &Mount) -> bool {
+    spec.workspace_mounts().any(|place| mount.to.starts_with(place))
+}
+
+fn mount(argv: &mut Argv, mount: &Mount) {
+    let option = match mount.mode {
+        MountMode::Ro => "--ro-bind",
+        MountMode::RoTry => "--ro-bind-try",
+        MountMode::Rw => "--bind",
+        MountMode::RwTry => "--bind-try",
+        MountMode::Tmpfs => return argv.tmpfs("0755", TMP_BYTES, &mount.to),
+        MountMode::Mask => return argv.file(&mount.to, b""),
+    };
+    if let Some(from) = &mount.from {
+        argv.push(&[&option, from, &mount.to]);
+    }
+}
+
+/// Secrets that lie in the workspace read as empty files, at every place it is mounted.
+fn mask(argv: &mut Argv, spec: &Spec) {
+    let places: Vec<PathBuf> = spec.workspace_mounts().map(Path::to_owned).collect();
+    for place in places {
+        for path in &spec.masked {
+            if let Ok(relative) = path.strip_prefix(&spec.workspace) {
+                argv.file(&place.join(relative), b"");
+            }
+        }
+    }
+}
+
+/// What the exec-server itself sees; nothing here is secret, `/proc/1/environ` shows it.
+fn variables(argv: &mut Argv, spec: &Spec) {
+    for (name, value) in base_variables(spec) {
+        argv.push(&[&"--setenv", &name, &value]);
+    }
+}
+
+/// The variables every session has.
+pub fn base_variables(spec: &Spec) -> Vec<(&'static str, String)> {
+    vec![
+        ("PATH", PATH.to_owned()),
+        ("HOME", spec.home().display().to_string()),
+        ("USER", USER.to_owned()),
+        ("LOGNAME", USER.to_owned()),
+        ("SHELL", "/bin/bash".to_owned()),
+        ("LANG", "C.UTF-8".to_owned()),
+        ("TMPDIR", "/tmp".to_owned()),
+    ]
+}
+
+fn command() -> Vec<String> {
+    let options =
+        [("--listen", format!("fd:{}", fd::LISTENER)), ("--bootstrap-fd", fd::BOOTSTRAP.to_string())];
+    let mut command = vec!["--".to_owned(), EXEC_SERVER.to_owned()];
+    for (name, value) in options.into_iter().chain([("--lifeline-fd", fd::LIFELINE.to_string())]) {
+        command.extend([name.to_owned(), value]);
+    }
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::MountAt;
+
+    fn spec(view: View, mount_at: MountAt) -> Spec {
+        Spec {
+            view,
+            mount_at,
+            network: Network::None,
+            workspace: "/home/u/p".into(),
+            mounts: vec![
+                Mount { mode: MountMode::Ro, from: Some("/home/u/roles".into()), to: "/roles".into() },
+                Mount { mode: MountMode::Tmpfs, from: None, to: "/home/u/p/cache".into() },
+            ],
+            masked: vec!["/home/u/p/.env".into()],
+            hidden: vec!["/var/lib/legion".into()],
+            host_home: Some("/home/u".into()),
+            root: vec![
+                RootEntry::Link("bin".into(), "usr/bin".into()),
+                RootEntry::Directory("etc".into()),
+                RootEntry::Directory("home".into()),
+                RootEntry::Directory("srv".into()),
+                RootEntry::Directory("usr".into()),
+            ],
+            resolv_conf: Vec::new(),
+            exec_server: "/opt/legion-exec-server".into(),
+            bind_fd: true,
+        }
+    }
+
+    fn text(spec: &Spec) -> String {
+        build(spec).args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+    }
+
+    fn position(text: &str, part: &str) -> usize {
+        text.find(part).unwrap_or_else(|| panic!("`{part}` is not in {text}"))
+    }
+
+    #[test]
+    fn the_minimal_view_shows_programs_and_the_workspace_only() {
+        let text = text(&spec(View::Minimal, MountAt::Host));
+        assert!(text.contains("--symlink usr/bin /bin") && text.contains("--ro-bind /usr /usr"));
+        assert!(
+            !text.contains("/srv") && !text.contains("--ro-bind /etc /etc") && !text.contains("--share-net")
+        );
+        assert!(text.contains("--bind-fd 8 /home/u/p") && text.contains("--bind-fd 9 /workspace"));
+        assert!(
+            text.ends_with("-- /legion/legion-exec-server --listen fd:4 --bootstrap-fd 6 --lifeline-fd 5")
+        );
+    }
+
+    #[test]
+    fn later_mounts_win_in_the_right_order() {
+        for view in [View::Minimal, View::HostRo] {
+            let text = text(&spec(view, MountAt::Host));
+            let order = [
+                "--tmpfs / ",
+                "--ro-bind /usr /usr",
+                "--proc /proc",
+                "--ro-bind /proc/sys /proc/sys",
+                "--tmpfs /tmp",
+                "--ro-bind /home/u/roles /roles",
+                "--bind-fd 8 /home/u/p",
+                "--tmpfs /home/u/p/cache",
+                "/home/u/p/.env",
+                "/workspace/.env",
+                "--remount-ro / ",
+                "--chdir /home/u/p",
+            ];
+            let places: Vec<usize> = order.iter().map(|part| position(&text, part)).collect();
+            assert!(places.is_sorted(), "{places:?} in {text}");
+        }
+    }
+
+    #[test]
+    fn host_ro_hides_homes_and_legion_itself() {
+        let text = text(&spec(View::HostRo, MountAt::Workspace));
+        assert!(text.contains("--ro-bind /srv /srv") && !text.contains("--ro-bind /home /home"));
+        assert!(text.contains("--tmpfs /var/lib/legion") && text.contains("--tmpfs /home/u "));
+        assert!(text.contains("--bind-fd 8 /workspace") && !text.contains("--bind-fd 8 /home/u/p"));
+        assert!(position(&text, "--tmpfs /home ") < position(&text, "--tmpfs /home/u "));
+    }
+}

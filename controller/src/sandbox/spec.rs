@@ -1,0 +1,151 @@
+//! What a sandbox looks like, as values: everything [`super::argv`] needs and nothing it has to look up.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use crate::config::{Mount, MountAt, Network, Persona, View};
+use crate::failure::{Failure, Outcome};
+
+/// Where the workspace always is, whatever its host path.
+pub const WORKSPACE: &str = "/workspace";
+
+/// The exec-server's path inside.
+pub const EXEC_SERVER: &str = "/legion/legion-exec-server";
+
+/// `HOME` inside the minimal view.
+pub const MINIMAL_HOME: &str = "/home/legion";
+
+/// Name of the only user inside.
+pub const USER: &str = "legion";
+
+/// User and group id inside.
+pub const ID: u32 = 1000;
+
+/// An entry of the host's root directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RootEntry {
+    /// A directory.
+    Directory(OsString),
+    /// A link, e.g. `bin` → `usr/bin`.
+    Link(OsString, PathBuf),
+}
+
+/// A sandbox, complete.
+#[derive(Debug, Clone)]
+pub struct Spec {
+    /// What is seen of the host.
+    pub view: View,
+    /// Where the workspace is besides [`WORKSPACE`].
+    pub mount_at: MountAt,
+    /// What is reached.
+    pub network: Network,
+    /// The workspace on the host: absolute, without links.
+    pub workspace: PathBuf,
+    /// The persona's mounts, in order.
+    pub mounts: Vec<Mount>,
+    /// Files of the workspace that read as empty inside; absolute host paths.
+    pub masked: Vec<PathBuf>,
+    /// Host directories that are hidden in the `host-ro` view: Legion's own.
+    pub hidden: Vec<PathBuf>,
+    /// The user's home on the host.
+    pub host_home: Option<PathBuf>,
+    /// The host's root directory.
+    pub root: Vec<RootEntry>,
+    /// Content of the host's `/etc/resolv.conf`, for `network = "host"`.
+    pub resolv_conf: Vec<u8>,
+    /// The exec-server's binary on the host.
+    pub exec_server: PathBuf,
+    /// Whether bwrap can mount what an open descriptor refers to; else paths are used.
+    pub bind_fd: bool,
+}
+
+/// What a session's sandbox depends on besides its persona and workspace.
+#[derive(Debug, Clone)]
+pub struct Surroundings {
+    /// See [`Spec::hidden`].
+    pub hidden: Vec<PathBuf>,
+    /// See [`Spec::host_home`].
+    pub host_home: Option<PathBuf>,
+    /// See [`Spec::exec_server`].
+    pub exec_server: PathBuf,
+    /// See [`Spec::bind_fd`].
+    pub bind_fd: bool,
+}
+
+impl Spec {
+    /// The sandbox of a persona on a workspace. Reads the host's root directory and `resolv.conf`.
+    pub fn new(
+        persona: &Persona,
+        workspace: &Path,
+        masked: Vec<PathBuf>,
+        surroundings: Surroundings,
+    ) -> Outcome<Self> {
+        let Surroundings { hidden, host_home, exec_server, bind_fd } = surroundings;
+        let resolv_conf = match persona.network {
+            Network::Host => std::fs::read("/etc/resolv.conf").unwrap_or_default(),
+            Network::None => Vec::new(),
+        };
+        Ok(Self {
+            view: persona.view,
+            mount_at: persona.mount_at,
+            network: persona.network,
+            workspace: workspace.to_owned(),
+            mounts: persona.mounts.clone(),
+            masked,
+            hidden,
+            host_home,
+            root: read_root()?,
+            resolv_conf,
+            exec_server,
+            bind_fd,
+        })
+    }
+
+    /// Where commands start: the workspace as a harness knows it.
+    pub fn cwd(&self) -> &Path {
+        match self.mount_at {
+            MountAt::Host => &self.workspace,
+            MountAt::Workspace => Path::new(WORKSPACE),
+        }
+    }
+
+    /// `HOME` inside.
+    pub fn home(&self) -> &Path {
+        match (self.view, &self.host_home) {
+            (View::HostRo, Some(home)) => home,
+            _ => Path::new(MINIMAL_HOME),
+        }
+    }
+
+    /// Every place the workspace is mounted at.
+    pub fn workspace_mounts(&self) -> impl Iterator<Item = &Path> {
+        let host = (self.mount_at == MountAt::Host).then_some(self.workspace.as_path());
+        host.into_iter().chain(std::iter::once(Path::new(WORKSPACE)))
+    }
+}
+
+fn read_root() -> Outcome<Vec<RootEntry>> {
+    let fail =
+        |error: std::io::Error| Failure::unavailable(format_args!("cannot read the root directory: {error}"));
+    let mut entries = Vec::new();
+    for entry in std::fs::read_dir("/").map_err(fail)? {
+        let entry = entry.map_err(fail)?;
+        let kind = entry.file_type().map_err(fail)?;
+        if kind.is_dir() {
+            entries.push(RootEntry::Directory(entry.file_name()));
+        } else if kind.is_symlink() {
+            entries.push(RootEntry::Link(entry.file_name(), std::fs::read_link(entry.path()).map_err(fail)?));
+        }
+    }
+    entries.sort_by(|a, b| a.name().cmp(b.name()));
+    Ok(entries)
+}
+
+impl RootEntry {
+    /// The name below `/`.
+    pub fn name(&self) -> &OsString {
+        match self {
+            Self::Directory(name) | Self::Link(name, _) => name,
+        }
+    }
+}

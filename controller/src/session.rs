@@ -1,0 +1,314 @@
+//! A session: one token, one workspace, one sandbox at a time, its connections and running commands.
+//!
+//! Invariant: a session ends once. When it has ended its sandbox is killed, its connections are closed, and its token
+//! opens nothing.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use legion_protocol::StringMap;
+use tokio::sync::{Mutex, watch};
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::audit::record::{Outcome as CallOutcome, Source};
+use crate::audit::{Event, Record};
+use crate::config::{MountAt, Persona};
+use crate::controller::Controller;
+use crate::failure::Outcome;
+use crate::sandbox::run_as::RunAs;
+use crate::sandbox::spec::WORKSPACE;
+use crate::sandbox::workspace::Workspace;
+use crate::sandbox::{Sandbox, Spec};
+use crate::token::Digest;
+
+/// Why a session ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EndReason {
+    /// Its time was over.
+    Expired,
+    /// Nobody was connected for too long.
+    Idle,
+    /// Its token was revoked.
+    Revoked,
+    /// `session kill`.
+    Killed,
+    /// The command that opened it is done.
+    ClientLeft,
+    /// The controller stopped.
+    Shutdown,
+    /// Its sandbox did not start.
+    NoSandbox,
+}
+
+impl EndReason {
+    /// One or two words, as records and listings show them.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Expired => "expired",
+            Self::Idle => "idle too long",
+            Self::Revoked => "revoked",
+            Self::Killed => "killed",
+            Self::ClientLeft => "client left",
+            Self::Shutdown => "controller stopped",
+            Self::NoSandbox => "sandbox did not start",
+        }
+    }
+}
+
+/// A command whose end the audit waits for.
+#[derive(Debug)]
+pub struct RunningCommand {
+    /// Number of its `call` record.
+    pub call: u64,
+    /// When it was forwarded.
+    pub started: Instant,
+    /// Output seen so far.
+    pub output_bytes: u64,
+    /// Set once the direct child was reaped: its code and when.
+    pub exited: Option<(i32, Instant)>,
+}
+
+/// A session.
+pub struct Session {
+    /// Public id; also names the token.
+    pub id: String,
+    /// What it may see and have.
+    pub persona: Persona,
+    /// What it may write.
+    pub workspace: Workspace,
+    /// When it was made.
+    pub created: Timestamp,
+    /// When it ends at the latest.
+    pub expires: Timestamp,
+    pub(crate) digest: Digest,
+    deadline: Instant,
+    run_as: RunAs,
+    sandbox: Mutex<Option<Rc<Sandbox>>>,
+    connections: watch::Sender<usize>,
+    connection_count: Cell<u64>,
+    calls: Cell<u64>,
+    last_call: Cell<Option<Timestamp>>,
+    running: RefCell<HashMap<String, RunningCommand>>,
+    ended: watch::Sender<Option<EndReason>>,
+    gone: watch::Sender<bool>,
+}
+
+impl Session {
+    pub(crate) fn new(
+        id: String,
+        digest: Digest,
+        persona: Persona,
+        workspace: Workspace,
+        run_as: RunAs,
+    ) -> Rc<Self> {
+        let ttl = persona.ttl;
+        let created = Timestamp::now();
+        Rc::new(Self {
+            id,
+            digest,
+            workspace,
+            run_as,
+            created,
+            // A bounded duration added to the present stays in range.
+            expires: created.saturating_add(ttl).unwrap_or(Timestamp::MAX),
+            deadline: Instant::now() + ttl,
+            persona,
+            sandbox: Mutex::default(),
+            connections: watch::Sender::new(0),
+            connection_count: Cell::default(),
+            calls: Cell::default(),
+            last_call: Cell::default(),
+            running: RefCell::default(),
+            ended: watch::Sender::new(None),
+            gone: watch::Sender::new(false),
+        })
+    }
+
+    /// Why it has ended, if it has. A passed expiry counts even before anybody acted on it.
+    pub fn why_ended(&self) -> Option<EndReason> {
+        let ended = *self.ended.borrow();
+        ended.or_else(|| Controller::is_past(self.expires).then_some(EndReason::Expired))
+    }
+
+    /// Ends it; the first reason counts.
+    pub fn end(&self, reason: EndReason) {
+        self.ended.send_if_modified(|ended| ended.is_none() && ended.replace(reason).is_none());
+    }
+
+    /// Resolves when it ends.
+    pub async fn until_ended(&self) -> EndReason {
+        let mut ended = self.ended.subscribe();
+        // The sender lives in `self`, so the wait cannot fail; a closed channel would mean the end as well.
+        ended.wait_for(Option::is_some).await.ok().and_then(|reason| *reason).unwrap_or(EndReason::Shutdown)
+    }
+
+    /// Resolves when it has ended and its sandbox is dead.
+    pub async fn gone(&self) {
+        let _ = self.gone.subscribe().wait_for(|gone| *gone).await;
+    }
+
+    /// Its sandbox, started if none is running.
+    pub async fn sandbox(self: &Rc<Self>, controller: &Rc<Controller>) -> Outcome<Rc<Sandbox>> {
+        let mut slot = self.sandbox.lock().await;
+        if let Some(sandbox) = slot.as_ref().filter(|sandbox| !sandbox.has_ended()) {
+            return Ok(Rc::clone(sandbox));
+        }
+        let masked = self.workspace.secret_files(&controller.config.env_file)?;
+        let spec = Spec::new(&self.persona, &self.workspace.path, masked, controller.surroundings())?;
+        let environment = self.environment(controller);
+        let launched =
+            controller.launcher.launch(&self.id, &spec, &self.workspace, self.run_as, environment).await?;
+        let sandbox = Rc::new(launched);
+        let mut record = Record::new(Event::SandboxStarted).of_session(&self.id);
+        record.sandbox = Some(sandbox.facts.clone());
+        controller.note(&record);
+        *slot = Some(Rc::clone(&sandbox));
+        tokio::task::spawn_local(record_end(Rc::clone(controller), Rc::clone(self), Rc::clone(&sandbox)));
+        Ok(sandbox)
+    }
+
+    /// The workspace as commands see it.
+    pub fn cwd(&self) -> PathBuf {
+        match self.persona.mount_at {
+            MountAt::Host => self.workspace.path.clone(),
+            MountAt::Workspace => PathBuf::from(WORKSPACE),
+        }
+    }
+
+    /// What commands inherit: the persona's own values win over `.env`, that over the controller's environment.
+    fn environment(&self, controller: &Controller) -> StringMap {
+        let env = &self.persona.env;
+        let mut map = StringMap::default();
+        let inherited = controller.environment.vars.iter().filter(|(name, _)| env.inherit.matches(name));
+        map.0.extend(inherited.map(|(name, value)| (name.clone(), value.clone())));
+        let secrets = controller.config.secrets.iter().filter(|(name, _)| env.secrets.matches(name));
+        map.0.extend(secrets.map(|(name, value)| (name.clone(), value.expose().to_owned())));
+        map.0.extend(env.set.iter().map(|(name, value)| (name.clone(), value.clone())));
+        map
+    }
+
+    /// Starts the task that ends the session in time and cleans up after it.
+    pub(crate) fn supervise(self: &Rc<Self>, controller: &Rc<Controller>) {
+        let (session, controller) = (Rc::clone(self), Rc::clone(controller));
+        tokio::task::spawn_local(async move {
+            let reason = tokio::select! {
+                reason = session.until_ended() => reason,
+                () = sleep_until(session.deadline) => EndReason::Expired,
+                () = session.until_idle() => EndReason::Idle,
+            };
+            session.end(reason);
+            // A launch in progress holds the lock until it has failed or succeeded.
+            if let Some(sandbox) = session.sandbox.lock().await.as_ref() {
+                sandbox.kill().await;
+            }
+            session.close_running(&controller, reason.text());
+            controller.note(&Record::new(Event::SessionEnded).of_session(&session.id).because(reason.text()));
+            session.gone.send_replace(true);
+        });
+    }
+
+    /// Resolves when nobody has been connected for the persona's idle time.
+    async fn until_idle(&self) {
+        let mut connections = self.connections.subscribe();
+        loop {
+            if *connections.borrow_and_update() > 0 {
+                let _ = connections.changed().await;
+                continue;
+            }
+            tokio::select! {
+                () = sleep(self.persona.idle) => return,
+                _ = connections.changed() => {}
+            }
+        }
+    }
+
+    /// Counts a connection for as long as the guard lives; its number is unique in the session.
+    pub fn connect(self: &Rc<Self>) -> ConnectionGuard {
+        self.connections.send_modify(|count| *count += 1);
+        self.connection_count.set(self.connection_count.get() + 1);
+        ConnectionGuard { number: self.connection_count.get(), session: Rc::clone(self) }
+    }
+
+    /// Harness connections now.
+    pub fn connections(&self) -> usize {
+        *self.connections.borrow()
+    }
+
+    /// Guarded calls so far, and when the last one was.
+    pub fn calls(&self) -> (u64, Option<Timestamp>) {
+        (self.calls.get(), self.last_call.get())
+    }
+
+    /// Counts a guarded call.
+    pub fn count_call(&self) {
+        self.calls.set(self.calls.get() + 1);
+        self.last_call.set(Some(Timestamp::now()));
+    }
+
+    /// Process id of bwrap on the host, while a sandbox runs.
+    pub fn sandbox_pid(&self) -> Option<u32> {
+        let slot = self.sandbox.try_lock().ok()?;
+        slot.as_ref().filter(|sandbox| !sandbox.has_ended()).map(|sandbox| sandbox.facts.pid)
+    }
+
+    /// The commands whose end is awaited, by the client's process id.
+    pub fn running(&self) -> &RefCell<HashMap<String, RunningCommand>> {
+        &self.running
+    }
+
+    /// Writes the outcome of every command whose end will not be seen any more.
+    fn close_running(&self, controller: &Controller, why: &str) {
+        for (_, command) in self.running.borrow_mut().drain() {
+            controller.note(&self.outcome_of(&command, Some(why)));
+        }
+    }
+
+    /// The outcome record of a command; `why` says what kept it from a seen end.
+    pub fn outcome_of(&self, command: &RunningCommand, why: Option<&str>) -> Record {
+        let mut record = Record::new(Event::Outcome).of_session(&self.id);
+        let (exit_code, end) = command.exited.map_or((None, Instant::now()), |(code, end)| (Some(code), end));
+        record.call = Some(command.call);
+        record.method = Some("process/start".to_owned());
+        record.outcome = Some(CallOutcome {
+            ok: Some(exit_code.is_some()),
+            exit_code,
+            output_bytes: Some(command.output_bytes),
+            duration_ms: Some(millis(end - command.started)),
+            message: if exit_code.is_none() { why.map(str::to_owned) } else { None },
+            error: None,
+        });
+        record.source = if exit_code.is_some() { Source::ExecServer } else { Source::Controller };
+        record
+    }
+}
+
+/// Whole milliseconds.
+pub fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+async fn record_end(controller: Rc<Controller>, session: Rc<Session>, sandbox: Rc<Sandbox>) {
+    let how = sandbox.ended().await;
+    controller.launcher.forget(&sandbox);
+    session.close_running(&controller, "the sandbox ended");
+    let record =
+        Record::new(Event::SandboxEnded).of_session(&session.id).because(controller.redactor.text(&how));
+    controller.note(&record);
+}
+
+/// Counts one connection of a session.
+pub struct ConnectionGuard {
+    /// From 1.
+    pub number: u64,
+    session: Rc<Session>,
+}
+
+impl Drop for ConnectionGuard {
+    fn drop(&mut self) {
+        self.session.connections.send_modify(|count| *count -= 1);
+    }
+}
