@@ -82,6 +82,12 @@ pub(crate) const BLOCKING_THREADS: usize = 8;
 /// Nesting of a tree that `fs/remove` and `fs/copy` descend into; each level holds a descriptor.
 pub(crate) const MAX_TREE_DEPTH: usize = 256;
 
+/// Names of one directory that `fs/walk` looks at: to list them in order all have to be held.
+pub(crate) const MAX_WALK_NAMES: usize = 200_000;
+
+/// Paths in the answer of `fs/walk`, all together: a message a client can still take.
+pub(crate) const MAX_WALK_PATH_BYTES: usize = 16 << 20;
+
 /// Default terminal (SPEC 7.1).
 pub(crate) const TERMINAL_ROWS: u16 = 24;
 /// See [`TERMINAL_ROWS`].

@@ -1,7 +1,11 @@
 //! `fs/*`: the operations on paths (SPEC 8). Synchronous functions of paths; `dispatch` decides where they run.
 
+pub(crate) mod copy;
+pub(crate) mod directory;
 pub(crate) mod file;
 mod nofollow;
+pub(crate) mod remove;
+pub(crate) mod walk;
 
 use std::io;
 use std::path::Path;
@@ -12,6 +16,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, Stat, mkdirat, statat};
 use rustix::io::Errno;
 
 use crate::error::{Outcome, fs_error};
+use crate::limits::MAX_TREE_DEPTH;
 
 /// `fs/getMetadata`.
 ///
@@ -29,6 +34,11 @@ pub(crate) fn metadata(path: &Path, follow: bool) -> Outcome<Metadata> {
         return Err(ErrorObject::invalid_request("path contains a symbolic link"));
     }
     Ok(describe(&own, false))
+}
+
+/// The answer for a tree that costs more descriptors than one operation may hold.
+fn too_deep() -> ErrorObject {
+    ErrorObject::invalid_request(format!("the directory tree is deeper than {MAX_TREE_DEPTH} levels"))
 }
 
 fn file_type(stat: &Stat) -> FileType {

@@ -4,26 +4,25 @@
 //! with. File operations of one connection keep their order where it matters: one that changes something waits for all
 //! earlier ones, all later ones (and later commands) wait for it.
 
+mod files;
+
 use std::cell::{Cell, RefCell};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use legion_protocol::fs as wire;
 use legion_protocol::jsonrpc::response_text;
 use legion_protocol::method::{Direction, Phase};
 use legion_protocol::object::params;
 use legion_protocol::session::{Initialize, Initialized};
-use legion_protocol::{ErrorCode, ErrorObject, Method, RequestId};
+use legion_protocol::{ErrorObject, Method, RequestId};
 use serde::Serialize;
 use serde_json::value::RawValue;
-use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, OwnedSemaphorePermit, RwLock, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, RwLock, Semaphore};
 
-use crate::confine;
 use crate::environment::Host;
 use crate::error::Outcome;
-use crate::fs;
-use crate::limits::{FILE_BUDGET_MIB, INLINE_FILE_BYTES};
+use crate::limits::FILE_BUDGET_MIB;
 use crate::outgoing::Outgoing;
 use crate::process;
 use crate::server::Server;
@@ -213,109 +212,6 @@ impl Client {
             Ok(reply(&id, &process::start(&client.server, &session, &request)?))
         }))
     }
-
-    fn file_call(&self, method: Method, id: RequestId, raw: Option<&RawValue>) -> Outcome<Answer> {
-        match method {
-            Method::FsGetMetadata => {
-                let request: wire::OnPath = params(raw)?;
-                confine::check(request.sandbox.as_ref())?;
-                Ok(self.quick_read(move || {
-                    let follow = request.follow_symlinks.unwrap_or(true);
-                    Ok(reply(&id, &fs::metadata(request.path.path(), follow)?))
-                }))
-            }
-            Method::FsCanonicalize => {
-                let request: wire::OnPath = params(raw)?;
-                confine::check(request.sandbox.as_ref())?;
-                Ok(self.quick_read(move || Ok(reply(&id, &fs::canonicalize(request.path.path())?))))
-            }
-            Method::FsReadFile => {
-                let request: wire::OnPath = params(raw)?;
-                confine::check(request.sandbox.as_ref())?;
-                Ok(self.read_file(id, request))
-            }
-            Method::FsWriteFile => {
-                let request: wire::WriteFile = params(raw)?;
-                confine::check(request.sandbox.as_ref())?;
-                let follow = request.follow_symlinks.unwrap_or(true);
-                let length = request.data_base64.len();
-                let write = move || {
-                    fs::file::write(request.path.path(), &request.data_base64, follow)?;
-                    Ok(reply(&id, &Empty {}))
-                };
-                Ok(if length <= INLINE_FILE_BYTES {
-                    self.quick_change(write)
-                } else {
-                    self.long_change(mib(length), write)
-                })
-            }
-            Method::FsCreateDirectory => {
-                let request: wire::CreateDirectory = params(raw)?;
-                confine::check(request.sandbox.as_ref())?;
-                Ok(self.quick_change(move || {
-                    let (recursive, follow) =
-                        (request.recursive.unwrap_or(true), request.follow_symlinks.unwrap_or(true));
-                    fs::create_directory(request.path.path(), recursive, follow)?;
-                    Ok(reply(&id, &Empty {}))
-                }))
-            }
-            other => Err(ErrorObject::method_not_found(other.name())),
-        }
-    }
-
-    fn read_file(&self, id: RequestId, request: wire::OnPath) -> Answer {
-        let order = Arc::clone(&self.order);
-        let budget = Arc::clone(&self.budget);
-        later(async move {
-            let _turn: OwnedRwLockReadGuard<()> = order.read_owned().await;
-            let file = fs::file::open(request.path.path(), request.follow_symlinks.unwrap_or(true))?;
-            let size = usize::try_from(file.size).unwrap_or(usize::MAX);
-            // The size of a file in /proc is not known, but its content is small or made slowly.
-            if (1..=INLINE_FILE_BYTES).contains(&size) {
-                return Ok(Reply { text: file.read(&id)?, budget: None });
-            }
-            let budget = take(budget, mib(size.div_ceil(3) * 4)).await;
-            let text = on_thread(move || file.read(&id)).await?;
-            Ok(Reply { text, budget })
-        })
-    }
-
-    fn quick_read(&self, operation: impl FnOnce() -> Outcome<Reply> + 'static) -> Answer {
-        if Arc::clone(&self.order).try_read_owned().is_ok() {
-            return Answer::Now(operation());
-        }
-        let order = Arc::clone(&self.order);
-        later(async move {
-            let _turn: OwnedRwLockReadGuard<()> = order.read_owned().await;
-            operation()
-        })
-    }
-
-    fn quick_change(&self, operation: impl FnOnce() -> Outcome<Reply> + 'static) -> Answer {
-        if Arc::clone(&self.order).try_write_owned().is_ok() {
-            return Answer::Now(operation());
-        }
-        let order = Arc::clone(&self.order);
-        later(async move {
-            let _turn: OwnedRwLockWriteGuard<()> = order.write_owned().await;
-            operation()
-        })
-    }
-
-    fn long_change(&self, mib: u32, operation: impl FnOnce() -> Outcome<Reply> + Send + 'static) -> Answer {
-        let order = Arc::clone(&self.order);
-        let budget = Arc::clone(&self.budget);
-        later(async move {
-            let turn: OwnedRwLockWriteGuard<()> = order.write_owned().await;
-            let _budget = take(budget, mib).await;
-            // The turn ends with the operation, also when the connection ends before it.
-            on_thread(move || {
-                let _turn = turn;
-                operation()
-            })
-            .await
-        })
-    }
 }
 
 #[derive(Serialize)]
@@ -336,24 +232,4 @@ fn now<R: Serialize>(id: &RequestId, result: &R) -> Outcome<Answer> {
 
 fn later(future: impl Future<Output = Outcome<Reply>> + 'static) -> Answer {
     Answer::Later(Box::pin(future))
-}
-
-/// `bytes` in MiB, at least 1 and at most the whole budget.
-fn mib(bytes: usize) -> u32 {
-    u32::try_from((bytes >> 20) + 1).unwrap_or(u32::MAX).min(FILE_BUDGET_MIB)
-}
-
-async fn take(budget: Arc<Semaphore>, mib: u32) -> Option<OwnedSemaphorePermit> {
-    // Never closed.
-    budget.acquire_many_owned(mib).await.ok()
-}
-
-async fn on_thread<T: Send + 'static>(operation: impl FnOnce() -> Outcome<T> + Send + 'static) -> Outcome<T> {
-    match tokio::task::spawn_blocking(operation).await {
-        Ok(outcome) => outcome,
-        Err(_) => Err(ErrorObject::new(
-            ErrorCode::Internal,
-            "the operation was interrupted by the end of the server",
-        )),
-    }
 }
