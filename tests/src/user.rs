@@ -61,7 +61,7 @@ impl Identity {
     /// Gives one path to this identity; nothing to do when it is ours already.
     pub fn own(self, path: &Path) {
         let account = self.account();
-        if we_are_root() && account.uid != 0 {
+        if we_are_root() {
             chown(path, Some(account.uid), Some(account.gid))
                 .unwrap_or_else(|error| panic!("cannot give {} away: {error}", path.display()));
         }

@@ -6,6 +6,8 @@
 #[macro_use]
 mod places;
 
+mod as_root;
+mod audit_log;
 mod canaries;
 mod codex_reconnect;
 mod codex_refused;
@@ -16,5 +18,6 @@ mod exec;
 mod front_door;
 mod logged;
 mod played;
+mod sessions;
 mod stage;
 mod start;
