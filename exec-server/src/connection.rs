@@ -12,7 +12,6 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use legion_protocol::jsonrpc::error_text;
 use legion_protocol::limits::{MAX_REQUESTS_IN_FLIGHT, PING_INTERVAL};
-use legion_protocol::object::detail;
 use legion_protocol::{ErrorObject, Head, RequestId};
 use tokio::time::{Instant, Sleep, sleep_until};
 
@@ -133,7 +132,7 @@ impl<T: Transport> Connection<T> {
 
     /// Takes one message; `false` ends the connection (SPEC 2.4).
     fn take(&mut self, text: &str, cx: &mut Context<'_>) -> bool {
-        match serde_json::from_str(text) {
+        match Head::parse(text) {
             Ok(Head::Request { id, method, params }) => {
                 let answer = self.client.request(id.clone(), &method, params);
                 self.in_flight += 1;
@@ -145,7 +144,7 @@ impl<T: Transport> Connection<T> {
             // This server asks nothing, so nothing can be answered.
             Ok(Head::Response { .. } | Head::Error { .. }) => false,
             Err(error) => {
-                self.refuse(&detail(&error));
+                self.refuse(&error);
                 true
             }
         }

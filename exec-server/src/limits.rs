@@ -7,6 +7,9 @@ use std::time::Duration;
 /// run into `UPGRADE_TIMEOUT`.
 pub(crate) const MAX_PENDING_HANDSHAKES: usize = 32;
 
+/// Requests answered on one connection without an upgrade.
+pub(crate) const MAX_REQUESTS_BEFORE_UPGRADE: usize = 16;
+
 /// Upgraded connections at one time. A session has one; the rest is room for dead links not yet noticed.
 pub(crate) const MAX_CONNECTIONS: usize = 256;
 

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use legion_protocol::limits::{MAX_UPGRADE_HEAD_BYTES, UPGRADE_TIMEOUT};
-use legion_protocol::upgrade::{HeadError, RequestHead, plain_response, switching_response};
+use legion_protocol::upgrade::{HeadError, RequestHead, kept_response, plain_response, switching_response};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Semaphore;
@@ -17,7 +17,7 @@ use tokio::time::{sleep, timeout};
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
 use crate::connection;
-use crate::limits::{ACCEPT_RETRY, MAX_CONNECTIONS, MAX_PENDING_HANDSHAKES};
+use crate::limits::{ACCEPT_RETRY, MAX_CONNECTIONS, MAX_PENDING_HANDSHAKES, MAX_REQUESTS_BEFORE_UPGRADE};
 use crate::server::Server;
 use crate::transport::websocket::WebSocket;
 
@@ -92,63 +92,106 @@ impl Drop for Counted<'_> {
     }
 }
 
-/// Reads one request and answers it; after a 101 returns what the client sent behind it.
+/// Answers requests until one of them is upgraded, and returns what the client sent behind that one; `None` when the
+/// connection ends before. All of it has to happen within `UPGRADE_TIMEOUT`.
 async fn upgrade<S>(server: &Server, stream: &mut S) -> io::Result<Option<Vec<u8>>>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let mut received = Vec::with_capacity(1024);
-    let decision = loop {
-        match RequestHead::parse(&received) {
-            Ok(Some(head)) => break decide(server, &head).map(|key| (head.length, key)),
+    for _ in 0..MAX_REQUESTS_BEFORE_UPGRADE {
+        let head = match read_head(stream, &mut received).await? {
+            Ok(Some(head)) => head,
+            Ok(None) => return Ok(None),
+            Err(response) => return refuse(stream, &response).await,
+        };
+        let rest = received.split_off(head.length);
+        match decide(server, &head) {
+            Ok(key) => {
+                let response = switching_response(&derive_accept_key(key.as_bytes()));
+                stream.write_all(response.as_bytes()).await?;
+                return Ok(Some(rest));
+            }
+            Err(Refusal { status, body, allow }) if head.keeps_connection() => {
+                stream.write_all(with_allow(&kept_response(status, body), allow).as_bytes()).await?;
+            }
+            Err(Refusal { status, body, allow }) => {
+                return refuse(stream, &with_allow(&plain_response(status, body), allow)).await;
+            }
+        }
+        received = rest;
+    }
+    Ok(None)
+}
+
+async fn refuse<S: AsyncWrite + Unpin>(stream: &mut S, response: &str) -> io::Result<Option<Vec<u8>>> {
+    stream.write_all(response.as_bytes()).await?;
+    stream.shutdown().await?;
+    Ok(None)
+}
+
+/// Reads until `received` starts with a whole head; `None` at the end of the stream, or the answer to what is no head.
+async fn read_head<S: AsyncRead + Unpin>(
+    stream: &mut S,
+    received: &mut Vec<u8>,
+) -> io::Result<Result<Option<RequestHead>, String>> {
+    loop {
+        match RequestHead::parse(received) {
+            Ok(Some(head)) => return Ok(Ok(Some(head))),
             Ok(None) => {}
-            Err(HeadError::TooLong) => break Err(plain_response(431, "request head is too long")),
-            Err(HeadError::Malformed(_)) => break Err(plain_response(400, "malformed HTTP request")),
+            Err(HeadError::TooLong) => return Ok(Err(plain_response(431, "request head is too long"))),
+            Err(HeadError::Malformed(_)) => return Ok(Err(plain_response(400, "malformed HTTP request"))),
         }
-        let room = MAX_UPGRADE_HEAD_BYTES - received.len().min(MAX_UPGRADE_HEAD_BYTES);
-        if (&mut *stream).take(room.max(1) as u64).read_buf(&mut received).await? == 0 {
-            return Ok(None);
-        }
-    };
-    match decision {
-        Ok((length, key)) => {
-            stream.write_all(switching_response(&derive_accept_key(key.as_bytes())).as_bytes()).await?;
-            Ok(Some(received.split_off(length)))
-        }
-        Err(response) => {
-            stream.write_all(response.as_bytes()).await?;
-            stream.shutdown().await?;
-            Ok(None)
+        let room = MAX_UPGRADE_HEAD_BYTES.saturating_sub(received.len()).max(1);
+        if (&mut *stream).take(room as u64).read_buf(received).await? == 0 {
+            return Ok(Ok(None));
         }
     }
 }
 
-/// The WebSocket key of a request that may pass, or the whole answer to any other. The order of the checks is that of
-/// SPEC 1.2: a browser learns nothing, not even that somebody listens.
-fn decide(server: &Server, head: &RequestHead) -> Result<String, String> {
+/// An answer other than 101.
+struct Refusal {
+    status: u16,
+    body: &'static str,
+    /// The methods of a 405 answer.
+    allow: Option<&'static str>,
+}
+
+impl Refusal {
+    const fn new(status: u16, body: &'static str) -> Self {
+        Self { status, body, allow: None }
+    }
+}
+
+/// The WebSocket key of a request that may pass, or the answer to any other. The order of the checks is that of SPEC
+/// 1.2: a browser learns nothing, not even that somebody listens.
+fn decide(server: &Server, head: &RequestHead) -> Result<String, Refusal> {
     if head.has("origin") {
-        return Err(plain_response(403, ""));
+        return Err(Refusal::new(403, ""));
     }
     match (head.path.as_str(), head.method.as_str()) {
-        ("/readyz", "GET" | "HEAD") => return Err(plain_response(200, "")),
-        ("/readyz", _) => return Err(with_allow(&plain_response(405, ""), "GET,HEAD")),
+        ("/readyz", "GET" | "HEAD") => return Err(Refusal::new(200, "")),
+        ("/readyz", _) => return Err(Refusal { allow: Some("GET,HEAD"), ..Refusal::new(405, "") }),
         ("/", "GET") => {}
-        ("/", _) => return Err(plain_response(405, "Request method must be `GET`")),
-        _ => return Err(plain_response(404, "")),
+        ("/", _) => return Err(Refusal::new(405, "Request method must be `GET`")),
+        _ => return Err(Refusal::new(404, "")),
     }
-    let key = head.websocket_key().map_err(|text| plain_response(400, text))?;
+    let key = head.websocket_key().map_err(|text| Refusal::new(400, text))?;
     if let Some(token) = &server.token {
-        let presented = head.bearer().map_err(|text| plain_response(401, text))?;
+        let presented = head.bearer().map_err(|text| Refusal::new(401, text))?;
         if !token.accepts(presented) {
-            return Err(plain_response(401, "invalid websocket bearer token"));
+            return Err(Refusal::new(401, "invalid websocket bearer token"));
         }
     }
     if server.connections.get() >= MAX_CONNECTIONS {
-        return Err(plain_response(503, "too many connections; close one first"));
+        return Err(Refusal::new(503, "too many connections; close one first"));
     }
     Ok(key.to_owned())
 }
 
-fn with_allow(response: &str, methods: &str) -> String {
-    response.replacen("\r\n", &format!("\r\nallow: {methods}\r\n"), 1)
+fn with_allow(response: &str, methods: Option<&str>) -> String {
+    match methods {
+        Some(methods) => response.replacen("\r\n", &format!("\r\nallow: {methods}\r\n"), 1),
+        None => response.to_owned(),
+    }
 }

@@ -146,11 +146,12 @@ impl Attributes {
         let flags = libc::POSIX_SPAWN_SETSIGDEF | libc::POSIX_SPAWN_SETSIGMASK;
         let flags = c_short::try_from(flags).unwrap_or_default() | libc::POSIX_SPAWN_SETSID;
         // SAFETY: each call initialises or reads exactly the object it is given; the sets are initialised before they
-        // are passed on, and copied.
+        // are passed on, and copied. A signal set is a plain array of bits. All are set by hand because sigfillset
+        // leaves out the two signals glibc keeps for itself, which the child would then start with ignored.
         unsafe {
             number(libc::posix_spawnattr_init(value.as_mut_ptr()))?;
             let mut attributes = Self(value.assume_init());
-            check(libc::sigfillset(all.as_mut_ptr()))?;
+            all.as_mut_ptr().write_bytes(0xff, 1);
             check(libc::sigemptyset(none.as_mut_ptr()))?;
             number(libc::posix_spawnattr_setsigdefault(&raw mut attributes.0, all.as_ptr()))?;
             number(libc::posix_spawnattr_setsigmask(&raw mut attributes.0, none.as_ptr()))?;

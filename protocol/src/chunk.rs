@@ -6,8 +6,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use base64::{DecodeError, Engine};
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -23,7 +23,12 @@ impl Chunk {
     /// # Errors
     /// The decoder's one-line text, which the original shows as well (`Invalid symbol 42, offset 0.`).
     pub fn from_base64(text: &str) -> Result<Self, String> {
-        STANDARD.decode(text).map(Self).map_err(|error| error.to_string())
+        STANDARD.decode(text).map(Self).map_err(|error| match error {
+            DecodeError::InvalidLastSymbol { offset, symbol, .. } => {
+                format!("Invalid last symbol {symbol}, offset {offset}.")
+            }
+            other => other.to_string(),
+        })
     }
 
     /// The base64 text of `bytes`.
@@ -123,6 +128,7 @@ mod tests {
     fn bad_base64_is_refused_in_the_words_of_the_original() {
         assert_eq!(Chunk::from_base64("*").unwrap_err(), "Invalid symbol 42, offset 0.");
         assert_eq!(Chunk::from_base64("QQ").unwrap_err(), "Invalid padding");
+        assert_eq!(Chunk::from_base64("aGl=").unwrap_err(), "Invalid last symbol 108, offset 2.");
     }
 
     #[test]

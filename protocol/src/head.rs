@@ -11,6 +11,7 @@ use serde::de::{self, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::jsonrpc::RequestId;
+use crate::{object, scan};
 
 /// A frame, borrowed from its text.
 #[derive(Debug)]
@@ -53,7 +54,7 @@ impl<'a> Head<'a> {
     /// # Errors
     /// One line that says why the text is no frame; the caller answers as SPEC 2.3 says.
     pub fn parse(text: &'a str) -> Result<Self, String> {
-        serde_json::from_str(text).map_err(|error| error.to_string())
+        scan::check(text).and_then(|()| serde_json::from_str(text)).map_err(|error| error.to_string())
     }
 }
 
@@ -94,6 +95,7 @@ enum Member {
     Params,
     Result,
     Error,
+    Trace,
     Other,
 }
 
@@ -112,6 +114,7 @@ impl<'de> Deserialize<'de> for Member {
                     "params" => Member::Params,
                     "result" => Member::Result,
                     "error" => Member::Error,
+                    "trace" => Member::Trace,
                     _ => Member::Other,
                 })
             }
@@ -144,6 +147,9 @@ impl<'de> Visitor<'de> for HeadVisitor {
                 Member::Params => set(&mut members.params, access.next_value()?, "params")?,
                 Member::Result => set(&mut members.result, access.next_value()?, "result")?,
                 Member::Error => set(&mut members.error, access.next_value()?, "error")?,
+                Member::Trace => {
+                    access.next_value::<Trace>()?;
+                }
                 Member::Other => {
                     access.next_value::<IgnoredAny>()?;
                 }
@@ -157,8 +163,25 @@ fn set<T, E: de::Error>(slot: &mut Option<T>, value: T, name: &'static str) -> R
     if slot.replace(value).is_some() { Err(E::duplicate_field(name)) } else { Ok(()) }
 }
 
+/// The client's tracing context; checked and not used (SPEC 2).
+#[derive(Deserialize)]
+struct Trace(
+    #[serde(deserialize_with = "object::optional")]
+    #[allow(dead_code, reason = "only its shape matters")]
+    Option<TraceContext>,
+);
+
+#[derive(Deserialize)]
+#[allow(dead_code, reason = "only its shape matters")]
+struct TraceContext {
+    #[serde(default)]
+    traceparent: Option<String>,
+    #[serde(default)]
+    tracestate: Option<String>,
+}
+
 /// A string borrowed from the frame when it has no escapes.
-struct Text<'a>(Cow<'a, str>);
+pub(crate) struct Text<'a>(pub(crate) Cow<'a, str>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -200,6 +223,9 @@ mod tests {
             Head::parse(r#"{"method":"initialized"}"#).unwrap(),
             Head::Notification { params: None, .. }
         ));
+        for trace in ["null", "{}", r#"{"traceparent":"00-a-b-01","tracestate":null,"more":1}"#] {
+            assert!(Head::parse(&format!(r#"{{"id":1,"method":"x","trace":{trace}}}"#)).is_ok());
+        }
         assert!(matches!(Head::parse(r#"{"id":"x","result":null}"#).unwrap(), Head::Response { .. }));
         assert!(matches!(Head::parse(r#"{"error":{},"id":1,"jsonrpc":"2.0"}"#).unwrap(), Head::Error { .. }));
     }
@@ -224,6 +250,9 @@ mod tests {
             r#"{"id":1,"method":2}"#,
             r#"{"id":1,"method":"x"}{"id":2,"method":"x"}"#,
             r#"{"id":1,"method":"x""#,
+            r#"{"id":1,"method":"x","params":{"a":1,"a":2}}"#,
+            r#"{"id":1,"method":"x","trace":5}"#,
+            r#"{"id":1,"method":"x","trace":{"traceparent":5}}"#,
         ] {
             assert!(Head::parse(text).is_err(), "{text}");
         }
@@ -245,7 +274,7 @@ mod tests {
         let deep = "[".repeat(100_000);
         assert!(Head::parse(&format!(r#"{{"id":1,"method":"x","params":{deep}"#)).is_err());
         let closed = format!("{deep}{}", "]".repeat(100_000));
-        assert!(Head::parse(&format!(r#"{{"id":1,"method":"x","params":{closed}}}"#)).is_ok());
+        assert!(Head::parse(&format!(r#"{{"id":1,"method":"x","params":{closed}}}"#)).is_err());
     }
 
     fn any_json() -> impl Strategy<Value = Value> {

@@ -19,6 +19,7 @@ pub mod object;
 pub mod path_uri;
 pub mod process;
 pub mod sandbox;
+pub mod scan;
 pub mod session;
 pub mod upgrade;
 

@@ -22,6 +22,9 @@ pub const WEBSOCKET_WRITE_BUFFER_BYTES: usize = 128 << 10;
 /// Hard bound on the outgoing bytes of one WebSocket: one largest message and its frame headers.
 pub const WEBSOCKET_MAX_WRITE_BUFFER_BYTES: usize = MAX_MESSAGE_BYTES * 2;
 
+/// Most JSON values in one message (SPEC 14): its members, their members, and so on.
+pub const MAX_JSON_VALUES: usize = 262_144;
+
 /// Longest HTTP request head accepted before an upgrade.
 pub const MAX_UPGRADE_HEAD_BYTES: usize = 8 << 10;
 

@@ -22,13 +22,27 @@ pub fn params<T: DeserializeOwned>(raw: Option<&RawValue>) -> Result<T, ErrorObj
     from_object(text).map_err(|error| ErrorObject::invalid_params(detail(&error)))
 }
 
-/// The text of a decoding error without ` at line L column C`.
+/// The text of a decoding error without ` at line L column C`, and with numbers named as the original names them.
 pub fn detail(error: &serde_json::Error) -> String {
     let text = error.to_string();
-    match text.rfind(" at line ") {
-        Some(end) => text[..end].to_owned(),
-        None => text,
+    let text = text.rfind(" at line ").map_or(text.as_str(), |end| &text[..end]);
+    in_original_words(text).unwrap_or_else(|| text.to_owned())
+}
+
+/// The original decodes numbers late and so does not tell their kinds apart. `None`: the words are the same.
+fn in_original_words(text: &str) -> Option<String> {
+    // Of valid JSON only: a number, null or boolean where the name of a variant should be.
+    if text == "expected value" {
+        return Some("invalid type: number, expected a string".to_owned());
     }
+    let (kind, rest) = text.strip_prefix("invalid ")?.split_once(": ")?;
+    let number = rest.strip_prefix("integer `").or_else(|| rest.strip_prefix("floating point `"))?;
+    let (_, expected) = number.split_once("`, expected ")?;
+    let integers = ["u8", "u16", "u32", "u64", "usize", "i8", "i16", "i32", "i64", "isize"];
+    if integers.contains(&expected) {
+        return Some("invalid number".to_owned());
+    }
+    (kind == "type").then(|| format!("invalid type: number, expected {expected}"))
 }
 
 /// Decodes `T` from a JSON text that must be an object.
@@ -132,6 +146,16 @@ mod tests {
     fn duplicate_keys_are_refused_and_errors_have_no_position() {
         assert!(from_object::<Inner>(r#"{"a":1,"a":2}"#).is_err());
         assert!(serde_json::from_str::<StringMap>(r#"{"a":"1","a":"2"}"#).is_err());
+        for (text, message) in [
+            (r#"{"a":-1}"#, "invalid number"),
+            (r#"{"a":1.5}"#, "invalid number"),
+            (r#"{"a":"x"}"#, "invalid type: string \"x\", expected u32"),
+            (r#"{"inner":5}"#, "invalid type: number, expected struct Inner"),
+        ] {
+            let inner = from_object::<Inner>(text).err();
+            let error = inner.filter(|_| text.contains("\"a\"")).or_else(|| from_object::<Outer>(text).err());
+            assert_eq!(detail(&error.unwrap()), message, "{text}");
+        }
         assert_eq!(params::<Inner>(None).unwrap_err().message, "invalid type: null, expected struct Inner");
         let raw = serde_json::value::to_raw_value(&serde_json::json!({})).unwrap();
         assert_eq!(params::<Inner>(Some(&raw)).unwrap_err().message, "missing field `a`");

@@ -3,6 +3,7 @@
 //! Invariant: the path is absolute, has no `.` or `..` component, no NUL and no repeated slash, whatever the spelling
 //! on the wire (percent-encoded dots and slashes included). It is resolved lexically; links are the kernel's business.
 
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::fmt::{self, Write as _};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -44,7 +45,8 @@ impl PathUri {
             }
             return Ok(Self(normal(text.as_bytes())));
         }
-        let (scheme, rest) = split_scheme(text).ok_or(PathUriError::Relative)?;
+        let cleaned = clean(text);
+        let (scheme, rest) = split_scheme(&cleaned).ok_or(PathUriError::Relative)?;
         if !scheme.eq_ignore_ascii_case("file") {
             return Err(PathUriError::Scheme(scheme.to_ascii_lowercase()));
         }
@@ -83,6 +85,21 @@ impl PathUri {
     /// The path, owned.
     pub fn into_path(self) -> PathBuf {
         self.0
+    }
+}
+
+/// What the URL standard does to a `file:` URL before it is parsed, and so the original: space around it and line breaks
+/// inside vanish, a backslash is a slash.
+fn clean(text: &str) -> Cow<'_, str> {
+    let text = text.trim_matches(|c| c <= ' ');
+    if text.contains(['\t', '\n', '\r', '\\']) {
+        text.chars()
+            .filter(|c| !matches!(c, '\t' | '\n' | '\r'))
+            .map(|c| if c == '\\' { '/' } else { c })
+            .collect::<String>()
+            .into()
+    } else {
+        text.into()
     }
 }
 
@@ -164,10 +181,7 @@ impl fmt::Display for PathUri {
         f.write_str("file://")?;
         for &byte in self.0.as_os_str().as_bytes() {
             let plain = byte.is_ascii_graphic()
-                && !matches!(
-                    byte,
-                    b'%' | b'#' | b'?' | b'"' | b'<' | b'>' | b'`' | b'{' | b'}' | b'\\' | b'^' | b'|'
-                );
+                && !matches!(byte, b'%' | b'#' | b'?' | b'"' | b'<' | b'>' | b'`' | b'{' | b'}' | b'\\');
             if plain { f.write_char(char::from(byte))? } else { write!(f, "%{byte:02X}")? }
         }
         Ok(())
@@ -224,6 +238,9 @@ mod tests {
             "file:///tmp/%2e%2E/tmp/x",
             "file:///tmp/y%2F..%2Fx",
             "file:///../../tmp//x/",
+            " file:///tmp/x ",
+            "file:///tm\tp/\nx",
+            "file:///tmp\\x",
             "/tmp/x",
             "/tmp//y/../x/.",
         ] {
@@ -233,6 +250,8 @@ mod tests {
         assert_eq!(path_of("/.."), "/");
         assert_eq!(path_of("/a%20b"), "/a%20b");
         assert_eq!(path_of("file:///100%"), "/100%");
+        assert_eq!(path_of("file:///a%5Cb%20"), "/a\\b ");
+        assert_eq!(path_of("/a\\b "), "/a\\b ");
     }
 
     #[test]

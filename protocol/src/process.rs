@@ -81,10 +81,10 @@ pub struct EnvPolicy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Inherit {
+    /// `HOME LANG LC_ALL LC_CTYPE LOGNAME PATH SHELL USER TMPDIR TEMP TMP` of the session's environment.
+    Core,
     /// The session's whole environment.
     All,
-    /// `HOME LANG LC_ALL LC_CTYPE LOGNAME PATH SHELL USER TMPDIR TEMP TMP` of it.
-    Core,
     /// Nothing.
     None,
 }
@@ -94,11 +94,28 @@ pub enum Inherit {
 #[serde(rename_all = "camelCase")]
 pub struct Metadata {
     /// UUID of the conversation.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "uuid", skip_serializing_if = "Option::is_none")]
     pub thread_id: Option<String>,
     /// The model's tool call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_call_id: Option<String>,
+}
+
+/// A UUID, with or without hyphens; the words are those of the original for what is none.
+fn uuid<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    let Some(text) = Option::<String>::deserialize(deserializer)? else { return Ok(None) };
+    let bare = text.strip_prefix("urn:uuid:").unwrap_or(&text);
+    if let Some((at, found)) = bare.char_indices().find(|(_, c)| !c.is_ascii_hexdigit() && *c != '-') {
+        return Err(de::Error::custom(format_args!(
+            "invalid character: expected an optional prefix of `urn:uuid:` followed by [0-9a-fA-F-], found `{found}` at {}",
+            at + 1
+        )));
+    }
+    let groups: Vec<usize> = bare.split('-').map(str::len).collect();
+    if groups != [32] && groups != [8, 4, 4, 4, 12] {
+        return Err(de::Error::custom(format_args!("invalid length: `{text}` is no UUID")));
+    }
+    Ok(Some(text))
 }
 
 /// Result of `process/start`.
@@ -295,4 +312,27 @@ pub struct ResizeTerminal {
     pub rows: u16,
     /// Character cells.
     pub columns: u16,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_id_is_a_uuid_or_nothing() {
+        let parsed = |text: &str| crate::object::from_object::<Metadata>(text);
+        for good in [
+            "{}",
+            r#"{"threadId":null}"#,
+            r#"{"threadId":"7c9150f1-5459-48e8-b895-b8db385c9bab"}"#,
+            r#"{"threadId":"7C9150F1545948E8B895B8DB385C9BAB"}"#,
+        ] {
+            assert!(parsed(good).is_ok(), "{good}");
+        }
+        for bad in ["t", "", "7c9150f1-5459-48e8-b895b8db385c9bab", "7c9150f1", "\u{1b}[0m"] {
+            assert!(parsed(&serde_json::json!({ "threadId": bad }).to_string()).is_err(), "{bad:?}");
+        }
+        let text = parsed(r#"{"threadId":"t"}"#).unwrap_err().to_string();
+        assert!(text.starts_with("invalid character: expected an optional prefix of `urn:uuid:`"));
+    }
 }

@@ -59,6 +59,21 @@ impl RequestHead {
         }))
     }
 
+    /// Whether another request may follow on the connection: the client speaks HTTP/1.1, does not ask for the end, and
+    /// sends no body that would have to be read first.
+    pub fn keeps_connection(&self) -> bool {
+        let ends = self.lists("connection", "close") || self.has("transfer-encoding");
+        !ends && self.header("content-length").is_none_or(|length| length == "0")
+    }
+
+    fn lists(&self, name: &str, word: &str) -> bool {
+        self.headers
+            .iter()
+            .filter(|(key, _)| key == name)
+            .flat_map(|(_, value)| value.split(','))
+            .any(|item| item.trim().eq_ignore_ascii_case(word))
+    }
+
     /// The first header of this (lower-case) name.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
@@ -88,17 +103,10 @@ impl RequestHead {
     /// # Errors
     /// The text of the 400 answer, in the words of the original (SPEC 1.2).
     pub fn websocket_key(&self) -> Result<&str, &'static str> {
-        let lists = |name, word: &str| {
-            self.headers
-                .iter()
-                .filter(|(key, _)| key == name)
-                .flat_map(|(_, value)| value.split(','))
-                .any(|item| item.trim().eq_ignore_ascii_case(word))
-        };
-        if !lists("connection", "upgrade") {
+        if !self.lists("connection", "upgrade") {
             return Err("Connection header did not include 'upgrade'");
         }
-        if !lists("upgrade", "websocket") {
+        if !self.lists("upgrade", "websocket") {
             return Err("`Upgrade` header did not include 'websocket'");
         }
         if self.header("sec-websocket-version") != Some("13") {
@@ -110,6 +118,15 @@ impl RequestHead {
 
 /// An HTTP answer with a plain text body; the connection is closed after it.
 pub fn plain_response(status: u16, body: &str) -> String {
+    response(status, "connection: close\r\n", body)
+}
+
+/// An HTTP answer with a plain text body, after which the client may send another request.
+pub fn kept_response(status: u16, body: &str) -> String {
+    response(status, "", body)
+}
+
+fn response(status: u16, connection: &str, body: &str) -> String {
     let reason = match status {
         200 => "OK",
         400 => "Bad Request",
@@ -124,7 +141,7 @@ pub fn plain_response(status: u16, body: &str) -> String {
     };
     let kind = if body.is_empty() { "" } else { "content-type: text/plain; charset=utf-8\r\n" };
     let length = body.len();
-    format!("HTTP/1.1 {status} {reason}\r\n{kind}content-length: {length}\r\nconnection: close\r\n\r\n{body}")
+    format!("HTTP/1.1 {status} {reason}\r\n{kind}content-length: {length}\r\n{connection}\r\n{body}")
 }
 
 /// The 101 answer; `accept` is derived from the key by RFC 6455.

@@ -35,11 +35,10 @@ macro_rules! confined {
 }
 confined!(OnPath, WriteFile, CreateDirectory, Remove, Walk, Copy);
 
-/// Decodes parameters and refuses a wish that cannot be granted.
-fn checked<T: DeserializeOwned + Confined>(raw: Option<&RawValue>) -> Outcome<T> {
-    let request: T = params(raw)?;
-    confine::check(request.sandbox())?;
-    Ok(request)
+/// A path of another kind of host is a bad request here, bad parameters everywhere else (SPEC 5, 6).
+fn recode(error: ErrorObject) -> ErrorObject {
+    let foreign = error.message.ends_with("is invalid on 'linux'") && !error.message.contains("%00");
+    if foreign { ErrorObject::invalid_request(error.message) } else { error }
 }
 
 impl Client {
@@ -51,19 +50,19 @@ impl Client {
     ) -> Outcome<Answer> {
         Ok(match method {
             Method::FsGetMetadata => {
-                let request: wire::OnPath = checked(raw)?;
+                let request: wire::OnPath = self.checked(method, raw)?;
                 self.quick_read(id, move || {
                     fs::metadata(request.path.path(), follows(request.follow_symlinks))
                 })
             }
             Method::FsCanonicalize => {
-                let request: wire::OnPath = checked(raw)?;
+                let request: wire::OnPath = self.checked(method, raw)?;
                 self.quick_read(id, move || fs::canonicalize(request.path.path()))
             }
-            Method::FsReadFile => self.read_file(id, checked(raw)?),
-            Method::FsWriteFile => self.write_file(id, checked(raw)?),
+            Method::FsReadFile => self.read_file(id, self.checked(method, raw)?),
+            Method::FsWriteFile => self.write_file(id, self.checked(method, raw)?),
             Method::FsCreateDirectory => {
-                let request: wire::CreateDirectory = checked(raw)?;
+                let request: wire::CreateDirectory = self.checked(method, raw)?;
                 self.quick_change(id, move || {
                     let recursive = request.recursive.unwrap_or(true);
                     fs::create_directory(request.path.path(), recursive, follows(request.follow_symlinks))?;
@@ -71,7 +70,7 @@ impl Client {
                 })
             }
             Method::FsRemove => {
-                let request: wire::Remove = checked(raw)?;
+                let request: wire::Remove = self.checked(method, raw)?;
                 self.long_change(id, TREE_COST_MIB, move || {
                     let (recursive, force) =
                         (request.recursive.unwrap_or(true), request.force.unwrap_or(true));
@@ -81,15 +80,15 @@ impl Client {
                 })
             }
             Method::FsReadDirectory => {
-                let request: wire::OnPath = checked(raw)?;
+                let request: wire::OnPath = self.checked(method, raw)?;
                 self.long_read(id, move || fs::directory::read(request.path.path()))
             }
             Method::FsWalk => {
-                let request: wire::Walk = checked(raw)?;
+                let request: wire::Walk = self.checked(method, raw)?;
                 self.long_read(id, move || fs::walk::walk(request.path.path(), &request.options))
             }
             Method::FsCopy => {
-                let request: wire::Copy = checked(raw)?;
+                let request: wire::Copy = self.checked(method, raw)?;
                 self.long_change(id, TREE_COST_MIB, move || {
                     let (source, destination): (&PathUri, &PathUri) =
                         (&request.source_path, &request.destination_path);
@@ -97,8 +96,19 @@ impl Client {
                     Ok(Empty {})
                 })
             }
-            other => return Err(ErrorObject::method_not_found(other.name())),
+            other => {
+                self.session_for(other)?;
+                return Err(ErrorObject::method_not_found(other.name()));
+            }
         })
+    }
+
+    /// Decodes parameters, checks the stage of the handshake, and refuses a wish that cannot be granted.
+    fn checked<T: DeserializeOwned + Confined>(&self, method: Method, raw: Option<&RawValue>) -> Outcome<T> {
+        let request: T = params(raw).map_err(recode)?;
+        self.session_for(method)?;
+        confine::check(request.sandbox())?;
+        Ok(request)
     }
 
     fn read_file(&self, id: RequestId, request: wire::OnPath) -> Answer {

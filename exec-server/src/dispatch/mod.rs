@@ -110,12 +110,12 @@ impl Client {
         let Some(method) = method else { return Answer::Now(Err(ErrorObject::method_not_found(name))) };
         let answer = match method.phase() {
             Phase::Opening => self.initialize(id, raw),
-            _ => self.session_for(method).and_then(|session| self.call(method, id, raw, &session)),
+            _ => self.call(method, id, raw),
         };
         answer.unwrap_or_else(|error| Answer::Now(Err(error)))
     }
 
-    fn session_for(&self, method: Method) -> Outcome<Rc<Session>> {
+    pub(super) fn session_for(&self, method: Method) -> Outcome<Rc<Session>> {
         let missing = match self.stage.get() {
             Stage::New | Stage::Opening => "call initialize",
             Stage::Opened => "send initialized",
@@ -154,45 +154,55 @@ impl Client {
         Initialized { session_id, environment_info: self.server.host.info().clone() }
     }
 
-    /// The match.
-    fn call(
-        self: &Rc<Self>,
-        method: Method,
-        id: RequestId,
-        raw: Option<&RawValue>,
-        session: &Rc<Session>,
-    ) -> Outcome<Answer> {
+    /// The match. Parameters are decoded before the stage of the handshake is looked at, as in the original.
+    fn call(self: &Rc<Self>, method: Method, id: RequestId, raw: Option<&RawValue>) -> Outcome<Answer> {
+        let session = || self.session_for(method);
         match method {
-            Method::ProcessStart => self.start(id, params(raw)?, session),
+            Method::ProcessStart => self.start(id, params(raw)?, &session()?),
             Method::ProcessRead => {
-                let request = params(raw)?;
-                let session = Rc::clone(session);
+                let (request, session) = (params(raw)?, session()?);
                 Ok(later(async move { Ok(reply(&id, &process::read(session, request).await?)) }))
             }
             Method::ProcessWrite => {
-                let request = params(raw)?;
-                let session = Rc::clone(session);
+                let (request, session) = (params(raw)?, session()?);
                 Ok(later(async move { Ok(reply(&id, &process::write(session, request).await?)) }))
             }
             Method::ProcessSignal => {
-                process::signal(session, &params(raw)?);
+                let request = params(raw)?;
+                process::signal(&*session()?, &request);
                 now(&id, &Empty {})
             }
-            Method::ProcessTerminate => now(&id, &process::terminate(session, &params(raw)?)),
-            Method::LegionCloseStdin => {
+            Method::ProcessTerminate => {
                 let request = params(raw)?;
-                let session = Rc::clone(session);
+                now(&id, &process::terminate(&*session()?, &request))
+            }
+            Method::LegionCloseStdin => {
+                let (request, session) = (params(raw)?, session()?);
                 Ok(later(async move { Ok(reply(&id, &process::close_stdin(session, request).await?)) }))
             }
             Method::LegionResizeTerminal => {
-                process::resize(session, &params(raw)?)?;
+                let request = params(raw)?;
+                process::resize(&*session()?, &request)?;
                 now(&id, &Empty {})
             }
-            Method::EnvironmentInfo => now(&id, self.server.host.info()),
-            Method::EnvironmentStatus => now(&id, &Host::status()),
-            Method::EnvironmentConfigRead => now(&id, &self.server.host.read_config(&params(raw)?)?),
+            Method::EnvironmentInfo => {
+                unit(raw).and_then(|()| session())?;
+                now(&id, self.server.host.info())
+            }
+            Method::EnvironmentStatus => {
+                unit(raw).and_then(|()| session())?;
+                now(&id, &Host::status())
+            }
+            Method::EnvironmentConfigRead => {
+                let request = params(raw)?;
+                session()?;
+                now(&id, &self.server.host.read_config(&request)?)
+            }
             method if method.group() == "filesystem" => self.file_call(method, id, raw),
-            other => Err(ErrorObject::method_not_found(other.name())),
+            other => {
+                session()?;
+                Err(ErrorObject::method_not_found(other.name()))
+            }
         }
     }
 
@@ -216,6 +226,21 @@ impl Client {
 
 #[derive(Serialize)]
 struct Empty {}
+
+/// Methods without parameters take none, null or an empty object.
+fn unit(raw: Option<&RawValue>) -> Outcome<()> {
+    let text = raw.map_or("null", RawValue::get).trim_ascii();
+    let kind = match text.as_bytes().first() {
+        Some(b'n') => return Ok(()),
+        Some(b'{') if text[1..].trim_ascii_start().starts_with('}') => return Ok(()),
+        Some(b'{') => "map",
+        Some(b'[') => "sequence",
+        Some(b'"') => "string",
+        Some(b't' | b'f') => "boolean",
+        _ => "number",
+    };
+    Err(ErrorObject::invalid_params(format!("invalid type: {kind}, expected unit")))
+}
 
 fn lost_session() -> ErrorObject {
     ErrorObject::invalid_request("the session of this connection is gone")

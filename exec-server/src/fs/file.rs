@@ -51,10 +51,11 @@ pub(crate) fn open(path: &Path, follow: bool) -> Outcome<Readable> {
 }
 
 fn check_type(path: &Path, stat: &Stat) -> Outcome<()> {
-    if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile {
-        Ok(())
-    } else {
-        Err(ErrorObject::invalid_request(format!("path `{}` is not a file", path.display())))
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => Ok(()),
+        // What opening one says.
+        FileType::Socket => Err(fs_error(Errno::NXIO)),
+        _ => Err(ErrorObject::invalid_request(format!("path `{}` is not a file", path.display()))),
     }
 }
 

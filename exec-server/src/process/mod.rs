@@ -71,11 +71,18 @@ impl Process {
     }
 
     /// Called once, when the child has been reaped.
-    fn ended(&self) {
-        if let Some(stdin) = self.stdin.take() {
-            stdin.end();
+    fn exited(&self) {
+        if let Some(stdin) = self.stdin.borrow().as_deref() {
+            stdin.refuse();
         }
         self.terminal.take();
+    }
+
+    /// Called once, when all its descriptors are at their end. The ids of its writes are kept: a retry may still come.
+    fn closed(&self) {
+        if let Some(stdin) = self.stdin.borrow().as_deref() {
+            stdin.end();
+        }
     }
 
     /// Kills its process group and gives up what escaped from it.
@@ -125,6 +132,10 @@ pub(crate) fn start(server: &Rc<Server>, session: &Rc<Session>, start: &Start) -
 fn check_start(session: &Session, start: &Start) -> Outcome<()> {
     if start.argv.is_empty() {
         return Err(ErrorObject::invalid_params("argv must not be empty"));
+    }
+    if start.argv.first().is_some_and(String::is_empty) {
+        let kind = if start.tty { "PTY" } else { "pipe" };
+        return Err(spawn_error(std::io::Error::other(format!("missing program for {kind} spawn"))));
     }
     if start.process_id.len() > MAX_PROCESS_ID_BYTES {
         return Err(ErrorObject::invalid_params(format!(

@@ -171,17 +171,17 @@ fn variables(env: &Environment) -> io::Result<Vec<CString>> {
             text.push(name);
             text.push("=");
             text.push(value);
-            CString::new(text.into_vec()).map_err(|_| nul_error())
+            CString::new(text.into_vec()).map_err(|_| nul_error("data provided contains a nul byte"))
         })
         .collect()
 }
 
 fn c_string(text: &OsStr) -> io::Result<CString> {
-    CString::new(text.as_bytes()).map_err(|_| nul_error())
+    CString::new(text.as_bytes()).map_err(|_| nul_error("nul byte found in provided data"))
 }
 
-fn nul_error() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, "nul byte found in provided data")
+fn nul_error(text: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, text)
 }
 
 #[cfg(test)]

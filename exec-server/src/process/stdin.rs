@@ -52,6 +52,7 @@ impl Stdin {
     }
 
     /// Queues `bytes`, once for each `write_id`, waiting in line for room.
+    /// A repeated id is fine at any time: its bytes are on their way or were.
     pub(crate) async fn write(&self, bytes: Vec<u8>, write_id: Option<String>) -> WriteStatus {
         if self.is_repeated(write_id.as_deref()) {
             return WriteStatus::Accepted;
@@ -95,9 +96,16 @@ impl Stdin {
         write_id.is_some_and(|id| self.written.borrow().contains(id))
     }
 
-    /// The process has ended: what waits is answered, what is queued is dropped.
-    pub(crate) fn end(&self) {
+    /// The child has exited: nothing more is taken. What is queued is still written, and the pipe stays open: children
+    /// it left behind may read on.
+    pub(crate) fn refuse(&self) {
+        self.closing.set(true);
         self.room.close();
+    }
+
+    /// Nobody reads any more.
+    pub(crate) fn end(&self) {
+        self.refuse();
         self.writer.abort();
     }
 }
@@ -114,6 +122,7 @@ async fn feed(descriptor: Rc<AsyncFd<OwnedFd>>, mut queued: mpsc::UnboundedRecei
         // A child that closed its stdin still gets its writes accepted, into the void (SPEC 7.5).
         broken = broken || write_all(&descriptor, &bytes).await.is_err();
     }
+    // Dropping the last reference closes the pipe.
 }
 
 async fn write_all(descriptor: &AsyncFd<OwnedFd>, mut bytes: &[u8]) -> io::Result<()> {
@@ -230,7 +239,7 @@ mod tests {
                 assert_eq!(stdin.write(big, None).await, WriteStatus::Accepted);
                 let mut waiting = Box::pin(stdin.write(b"x".to_vec(), None));
                 assert!(polled(waiting.as_mut()).await.is_pending());
-                stdin.end();
+                stdin.refuse();
                 assert_eq!(waiting.await, WriteStatus::StdinClosed);
                 drop(read);
             })

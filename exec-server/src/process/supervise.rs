@@ -80,6 +80,7 @@ impl Supervisor {
                 Event::Changed => {}
             }
         }
+        self.process.closed();
         let seq = self.process.log.borrow_mut().close();
         self.process.changed.notify_waiters();
         self.notify(Method::ProcessClosed, &Closed { process_id: self.process.id.to_string(), seq });
@@ -160,7 +161,7 @@ impl Supervisor {
 
     fn on_exit(&mut self, status: Option<ExitStatus>) {
         self.exit = None;
-        self.process.ended();
+        self.process.exited();
         // What the process wrote before its end is there already: it goes out before `exited`.
         for index in 0..self.sources.len() {
             for _ in 0..MAX_READS_AT_EXIT {
