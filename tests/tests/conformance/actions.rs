@@ -96,7 +96,9 @@ impl Runner<'_> {
         let empty = ProcessLog::default();
         let log = conn.processes.get(&id).unwrap_or(&empty);
         if found.is_none() {
-            return Err(format!("process {id} did not get to {until}; seen so far: {log:?}"));
+            let bytes: Vec<_> = log.streams.iter().map(|(name, data)| (name, data.len())).collect();
+            let seen = format!("{:?}, seq {}, bytes {bytes:?}", log.events, log.last_seq);
+            return Err(format!("process {id} did not get to {until}; seen: {seen}"));
         }
         let observed = json!({
             "stdout": log.text("stdout"), "stderr": log.text("stderr"), "pty": log.text("pty"),
@@ -147,6 +149,7 @@ impl Runner<'_> {
 
     fn connect_step(&mut self, step: &step::Connect) -> Result<(), String> {
         self.connect(&step.connect, &[])?;
+        self.conn(&step.connect)?.resumed = step.resuming;
         let resume = step.resume.as_ref().map(|id| self.vars.text(id)).transpose()?;
         if step.handshake.unwrap_or(true) { self.handshake(&step.connect, resume.as_deref()) } else { Ok(()) }
     }

@@ -100,6 +100,12 @@ fn apply(name: &str, argument: &Value, observed: &Value, at: &str, vars: &mut Va
             check(options.iter().any(|option| compare(option, observed, at, &mut vars.clone()).is_ok()))
         }
         "$unordered" | "$includes" => collection(name == "$unordered", argument, observed, at, vars),
+        "$outputBytes" => {
+            let total: usize = joined(observed)
+                .and_then(|streams| streams.as_object().map(|s| s.values().filter_map(Value::as_str).map(str::len).sum()))
+                .ok_or_else(failed)?;
+            compare(&serde_json::json!({ "$range": argument }), &total.into(), at, vars)
+        }
         "$output" => compare(argument, &joined(observed).ok_or_else(failed)?, at, vars),
         _ => Err(format!("{at}: unknown matcher {name}")),
     }

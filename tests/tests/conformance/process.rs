@@ -1,7 +1,8 @@
 //! What a connection has seen of one process.
 //!
-//! Invariant: `add` accepts an event only if it keeps the rules of SPEC 4.2 (gap-free `seq` from 1, `closed` last
-//! and once, `exited` before it); everything derived from the log may rely on them.
+//! Invariant: the log is in the order of `seq` and keeps the rules of SPEC 4.2 (gap-free from 1, `closed` last and
+//! once, `exited` before it), so everything derived from it may rely on them. The original sometimes sends `exited`
+//! ahead of an `output` with a smaller number and its client sorts; so does the log, and says that it had to.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +24,12 @@ pub(crate) struct ProcessLog {
     pub(crate) last_seq: u64,
     /// Whether the log may begin in the middle, because the connection resumed a session.
     mid_stream: bool,
+    /// Notifications that came before one with a smaller number.
+    early: BTreeMap<u64, Value>,
 }
+
+/// More notifications ahead of a missing one than this are a gap, not a change of order.
+const MAX_EARLY: usize = 64;
 
 impl ProcessLog {
     pub(crate) fn new(mid_stream: bool) -> Self {
@@ -39,13 +45,31 @@ impl ProcessLog {
         self.streams.get(stream).map(|bytes| String::from_utf8_lossy(bytes).into_owned()).unwrap_or_default()
     }
 
-    /// Adds a `process/…` notification; `Err` describes the broken rule.
-    pub(crate) fn add(&mut self, note: &Value) -> Result<(), String> {
-        let params = &note["params"];
-        let seq = params["seq"].as_u64().ok_or_else(|| format!("notification without seq: {note}"))?;
-        if !(self.mid_stream && self.last_seq == 0) && seq != self.last_seq + 1 {
+    /// Whether a number is missing before something that has arrived.
+    pub(crate) fn has_gap(&self) -> bool {
+        !self.early.is_empty()
+    }
+
+    /// Adds a `process/…` notification, and those that waited for it. `Ok(false)`: it came out of order.
+    pub(crate) fn add(&mut self, note: &Value) -> Result<bool, String> {
+        let seq = note["params"]["seq"].as_u64().ok_or_else(|| format!("notification without seq: {note}"))?;
+        let first = self.mid_stream && self.last_seq == 0;
+        if seq <= self.last_seq || self.early.contains_key(&seq) || self.early.len() > MAX_EARLY {
             return Err(format!("seq {seq} after {} (SPEC 4.2): {note}", self.last_seq));
         }
+        if !first && seq != self.last_seq + 1 {
+            self.early.insert(seq, note.clone());
+            return Ok(false);
+        }
+        self.append(seq, note)?;
+        while let Some(next) = self.early.remove(&(self.last_seq + 1)) {
+            self.append(self.last_seq + 1, &next)?;
+        }
+        Ok(true)
+    }
+
+    fn append(&mut self, seq: u64, note: &Value) -> Result<(), String> {
+        let params = &note["params"];
         self.last_seq = seq;
         if self.closed() {
             return Err(format!("notification after process/closed (SPEC 4.2): {note}"));

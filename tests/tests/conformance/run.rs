@@ -23,6 +23,10 @@ use crate::vars::Vars;
 /// Longest wait for anything that is expected to arrive.
 pub(crate) const WAIT: Duration = Duration::from_secs(20);
 
+/// `session … is already attached to another connection` (SPEC 3.2), and how long to wait before trying again.
+const ATTACHED: i64 = -32010;
+const RETRY: Duration = Duration::from_millis(20);
+
 /// Everything a running case holds.
 pub(crate) struct Runner<'a> {
     pub(crate) servers: &'a Servers,
@@ -86,6 +90,9 @@ impl Runner<'_> {
         self.conns.iter().try_for_each(|(name, conn)| {
             if let Some(violation) = conn.violations.first() {
                 return Err(format!("connection {name}: {violation}"));
+            }
+            if let Some((id, _)) = conn.processes.iter().find(|(_, log)| log.has_gap()) {
+                return Err(format!("connection {name}: a notification of process {id} never came (SPEC 4.2)"));
             }
             match conn.unclaimed().or(conn.notes.front()) {
                 Some(stray) => {
@@ -153,7 +160,7 @@ impl Runner<'_> {
     pub(crate) fn connect(&mut self, name: &str, headers: &[String]) -> Result<(), String> {
         let server = self.server.as_ref().ok_or("this group has no server")?;
         let (mut conn, local) = Conn::open(server.address, headers)?;
-        conn.strict_start = self.target == Target::Legion;
+        conn.strict_order = self.target == Target::Legion;
         self.vars.add(&suffixed("peer", name), &local.to_string());
         self.conns.insert(name.to_owned(), conn);
         Ok(())
@@ -164,7 +171,7 @@ impl Runner<'_> {
             self.conn(name)?.resumed = true;
         }
         let params = json!({"clientName": "conformance", "resumeSessionId": resume});
-        let answer = self.request(name, "initialize", Some(params), None, &Map::new())?;
+        let answer = self.request(name, "initialize", &params, resume.map(|_| ATTACHED))?;
         let session =
             answer["result"]["sessionId"].as_str().ok_or_else(|| format!("initialize failed: {answer}"))?;
         if resume.is_none() {
@@ -202,6 +209,11 @@ impl Runner<'_> {
         let params = call.params.as_ref().map(|params| self.vars.expand(params)).transpose()?;
         let extra = call.envelope.clone().unwrap_or_default();
         let expect = step::expectation(call.result.as_ref(), call.error.as_ref(), call.dropped)?;
+        if call.retry_on.is_some() {
+            let params = params.unwrap_or_default();
+            let response = self.request(&call.on, &call.call, &params, call.retry_on)?;
+            return self.compare(&call.on, &response["id"], &expect, &response);
+        }
         let id = call.id.as_ref().map(|id| self.vars.expand(id)).transpose()?;
         let id = self.send_request(&call.on, &call.call, params, id, &extra)?;
         if call.pending { Ok(()) } else { self.answer(&call.on, &id, &expect, call.takes_ms) }
@@ -262,65 +274,60 @@ impl Runner<'_> {
         Ok(id)
     }
 
-    fn request(
-        &mut self,
-        on: &str,
-        method: &str,
-        params: Option<Value>,
-        id: Option<Value>,
-        extra: &Map<String, Value>,
-    ) -> Result<Value, String> {
-        let id = self.send_request(on, method, params, id, extra)?;
-        let conn = self.conn(on)?;
-        match conn.wait(WAIT, |conn| conn.response(&id))? {
-            Some(response) => Ok(response),
-            None => Err(format!(
-                "no response to {method} ({})",
-                conn.ended.as_deref().unwrap_or("connection open")
-            )),
+    /// Sends a request until the answer is not the error `retry_on`.
+    ///
+    /// A server learns of a dropped connection a moment after we dropped it, so the attempts are bounded by time.
+    fn request(&mut self, on: &str, method: &str, params: &Value, retry_on: Option<i64>) -> Result<Value, String> {
+        let deadline = Instant::now() + WAIT;
+        loop {
+            let id = self.send_request(on, method, Some(params.clone()), None, &Map::new())?;
+            let conn = self.conn(on)?;
+            let Some(response) = conn.wait(WAIT, |conn| conn.response(&id))? else {
+                return Err(format!("no response to {method} ({})", conn.ended.as_deref().unwrap_or("open")));
+            };
+            let again = retry_on.is_some() && response["error"]["code"].as_i64() == retry_on;
+            if !again || Instant::now() > deadline {
+                return Ok(response);
+            }
+            conn.wait(RETRY, |_| None::<()>)?;
         }
     }
 
     /// Waits for the response to `id` and compares it.
-    fn answer(
-        &mut self,
-        on: &str,
-        id: &Value,
-        expect: &Expect,
-        takes: Option<[u64; 2]>,
-    ) -> Result<(), String> {
+    fn answer(&mut self, on: &str, id: &Value, expect: &Expect, takes: Option<[u64; 2]>) -> Result<(), String> {
         let begun = Instant::now();
         let conn = self.conn(on)?;
         if matches!(expect, Expect::Dropped) {
             return self.dropped(on);
         }
         let Some(response) = conn.wait(WAIT, |conn| conn.response(id))? else {
-            return Err(format!(
-                "no response to id {id} ({})",
-                conn.ended.as_deref().unwrap_or("connection open")
-            ));
+            return Err(format!("no response to id {id} ({})", conn.ended.as_deref().unwrap_or("open")));
         };
         let took = begun.elapsed().as_millis();
-        let name = suffixed("session", on);
-        if let Some(session) = response["result"]["sessionId"].as_str()
-            && !conn.resumed
-        {
-            self.vars.add(&name, session);
-        }
-        let observed = self.vars.normalise(&response);
-        let expected = match expect {
-            Expect::Result(result) => json!({"id": id, "result": self.vars.expectation(result)?}),
-            Expect::Error(error) => json!({"id": id, "error": self.vars.expectation(error)?}),
-            _ => return Err("a response needs result or error".into()),
-        };
-        let expected = normalise_id(&self.vars, expected);
-        matcher::matches(&expected, &observed, &mut self.vars)?;
+        self.compare(on, id, expect, &response)?;
         match takes {
             Some([low, high]) if took < u128::from(low) || took > u128::from(high) => {
                 Err(format!("the response took {took} ms, expected {low} to {high}"))
             }
             _ => Ok(()),
         }
+    }
+
+    fn compare(&mut self, on: &str, id: &Value, expect: &Expect, response: &Value) -> Result<(), String> {
+        if let Some(session) = response["result"]["sessionId"].as_str()
+            && !self.conn(on)?.resumed
+        {
+            self.vars.add(&suffixed("session", on), session);
+        }
+        let observed = self.vars.normalise(response);
+        // The id is echoed, so it is normalised like the rest of the observation.
+        let id = self.vars.normalise(id);
+        let expected = match expect {
+            Expect::Result(result) => json!({"id": id, "result": self.vars.expectation(result)?}),
+            Expect::Error(error) => json!({"id": id, "error": self.vars.expectation(error)?}),
+            _ => return Err("a response needs result or error".into()),
+        };
+        matcher::matches(&expected, &observed, &mut self.vars)
     }
 
     /// Waits for the server to drop a connection; anything it sends before fails the case in the end.
@@ -333,12 +340,6 @@ impl Runner<'_> {
             None => Err("expected a dropped connection, it is still open".into()),
         }
     }
-}
-
-/// The id is echoed, so it is normalised like the rest of the observation.
-fn normalise_id(vars: &Vars, mut expected: Value) -> Value {
-    expected["id"] = vars.normalise(&expected["id"]);
-    expected
 }
 
 /// `${name}` of the first connection, `${name_b}` of connection `b`.

@@ -82,6 +82,8 @@ action!(
         dropped: Option<bool>,
         /// Milliseconds the answer may take, lowest and highest.
         takes_ms: Option<[u64; 2]>,
+        /// An error code after which the request is sent again, as the real client does (SPEC 11.7).
+        retry_on: Option<i64>,
     }
 );
 action!(
@@ -139,7 +141,14 @@ action!(
 );
 action!(
     /// Opens a connection; with `handshake` (default) or `resume` also initializes it.
-    Connect { connect: String, handshake: Option<bool>, resume: Option<String> }
+    Connect {
+        connect: String,
+        handshake: Option<bool>,
+        resume: Option<String>,
+        /// Without a handshake: whether the case is going to resume a session by itself.
+        #[serde(default)]
+        resuming: bool,
+    }
 );
 action!(
     /// `dropped` or `close`, which have no members of their own.

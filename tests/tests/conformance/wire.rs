@@ -171,11 +171,13 @@ impl Outgoing {
     }
 
     /// Writes the frame in one call.
-    pub(crate) fn write(mut self, stream: &mut TcpStream) -> Result<(), String> {
-        const MASK: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
+    pub(crate) fn write(mut self, stream: &mut TcpStream) -> std::io::Result<()> {
+        /// Payloads above this length (bytes) are masked with zeros, which is a valid mask and costs no time.
+        const LONG: usize = 64 * 1024;
         let flag = if self.masked { 0x80 } else { 0 };
         let mut out = vec![u8::from(self.fin) << 7 | self.rsv << 4 | self.opcode];
         let length = self.payload.len();
+        let key: [u8; 4] = if length > LONG { [0; 4] } else { [0x37, 0xfa, 0x21, 0x3d] };
         if let Ok(short @ 0..=125) = u8::try_from(length) {
             out.push(flag | short);
         } else if let Ok(medium) = u16::try_from(length) {
@@ -186,13 +188,15 @@ impl Outgoing {
             out.extend((length as u64).to_be_bytes());
         }
         if self.masked {
-            out.extend(MASK);
-            for (byte, mask) in self.payload.iter_mut().zip(MASK.iter().cycle()) {
-                *byte ^= mask;
+            out.extend(key);
+            if length <= LONG {
+                for (byte, mask) in self.payload.iter_mut().zip(key.iter().cycle()) {
+                    *byte ^= mask;
+                }
             }
         }
         out.append(&mut self.payload);
-        stream.write_all(&out).map_err(|e| format!("send frame: {e}"))
+        stream.write_all(&out)
     }
 }
 
