@@ -25,6 +25,30 @@ pub struct Bootstrap {
     /// The shell clients are told to use; absent: the exec-server looks for `bash`, then `sh`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shell: Option<Shell>,
+    /// Bounds the exec-server keeps itself to and puts on every command.
+    #[serde(default)]
+    pub limits: CommandLimits,
+}
+
+/// Bounds on commands; an absent one is no bound.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct CommandLimits {
+    /// Processes and threads of the whole sandbox (`RLIMIT_NPROC`, counted in its user namespace).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processes: Option<u64>,
+    /// Private writable memory of one process, in bytes (`RLIMIT_DATA`): set where no cgroup bounds the sandbox.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_bytes: Option<u64>,
+    /// Open files of one process (`RLIMIT_NOFILE`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub open_files: Option<u64>,
+    /// Run time of one command in milliseconds; then it is killed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wall_ms: Option<u64>,
+    /// Output of one command in bytes; then it is killed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_bytes: Option<u64>,
 }
 
 impl std::fmt::Debug for Bootstrap {
@@ -36,6 +60,7 @@ impl std::fmt::Debug for Bootstrap {
             .field("home", &self.home)
             .field("temp_dir", &self.temp_dir)
             .field("shell", &self.shell)
+            .field("limits", &self.limits)
             .finish_non_exhaustive()
     }
 }

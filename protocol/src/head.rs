@@ -54,7 +54,8 @@ impl<'a> Head<'a> {
     /// # Errors
     /// One line that says why the text is no frame; the caller answers as SPEC 2.3 says.
     pub fn parse(text: &'a str) -> Result<Self, String> {
-        scan::check(text).and_then(|()| serde_json::from_str(text)).map_err(|error| error.to_string())
+        scan::check(text)?;
+        serde_json::from_str(text).map_err(|error| error.to_string())
     }
 }
 
@@ -181,7 +182,7 @@ struct TraceContext {
 }
 
 /// A string borrowed from the frame when it has no escapes.
-pub(crate) struct Text<'a>(pub(crate) Cow<'a, str>);
+struct Text<'a>(Cow<'a, str>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

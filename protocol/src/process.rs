@@ -320,7 +320,7 @@ mod tests {
 
     #[test]
     fn a_thread_id_is_a_uuid_or_nothing() {
-        let parsed = |text: &str| crate::object::from_object::<Metadata>(text);
+        let parsed = |text: &str| object::from_object::<Metadata>(text);
         for good in [
             "{}",
             r#"{"threadId":null}"#,
