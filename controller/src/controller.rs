@@ -226,6 +226,7 @@ impl Controller {
             host_home: self.environment.home().map(Path::to_owned),
             exec_server: self.exec_server.clone(),
             bind_fd: self.launcher.bwrap.bind_fd,
+            path: self.environment.var("PATH").unwrap_or_default().to_owned(),
         }
     }
 

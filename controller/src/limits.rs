@@ -11,6 +11,28 @@ pub const MAX_TTL: Duration = Duration::from_hours(30 * 24);
 /// A session nobody is connected to ends after this.
 pub const DEFAULT_IDLE: Duration = Duration::from_mins(30);
 
+/// Processes and threads of a sandbox, unless the persona says otherwise: room for a parallel build, not for a bomb.
+pub const DEFAULT_PIDS: u64 = 4096;
+
+/// Open files of one process inside, unless the persona says otherwise.
+pub const DEFAULT_OPEN_FILES: u64 = 65_536;
+
+/// In-memory file systems of a sandbox, unless the persona says otherwise. What is written there is memory.
+pub const DEFAULT_TMP_BYTES: u64 = 1 << 30;
+/// See [`DEFAULT_TMP_BYTES`].
+pub const DEFAULT_HOME_BYTES: u64 = 1 << 30;
+/// See [`DEFAULT_TMP_BYTES`].
+pub const DEFAULT_SHM_BYTES: u64 = 256 << 20;
+
+/// Directories looked through for paths to protect, outermost first: a monorepo's, not a package cache's.
+pub const MAX_PROTECT_DIRECTORIES: usize = 20_000;
+
+/// How deep protected paths are looked for.
+pub const MAX_PROTECT_DEPTH: usize = 12;
+
+/// Most protected paths of one workspace; each is a mount, twice.
+pub const MAX_PROTECTED_PATHS: usize = 2_000;
+
 /// Sessions of one controller.
 pub const MAX_SESSIONS: usize = 512;
 
@@ -34,6 +56,9 @@ pub const SANDBOX_START_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Time a killed sandbox has to disappear before that is an error.
 pub const SANDBOX_KILL_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Longest line of bwrap's status.
+pub const MAX_SANDBOX_STATUS_BYTES: usize = 4 << 10;
 
 /// What is kept of bwrap's stderr, for the error message.
 pub const MAX_SANDBOX_STDERR_BYTES: usize = 4 << 10;

@@ -1,5 +1,7 @@
 //! What a record holds. Names are those of the JSON; absent members are left out.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 /// What happened.
@@ -30,6 +32,10 @@ pub enum Event {
     Outcome,
     /// A frame that breaks the protocol.
     Violation,
+    /// A protected path was replaced on the host and is protected again.
+    PathProtected,
+    /// A name tools on the host may obey was made in the workspace.
+    PathCreated,
     /// A torn last line was cut.
     TornTail,
 }
@@ -155,6 +161,13 @@ pub struct SandboxFacts {
     pub pid: u32,
     /// User id it runs as.
     pub uid: u32,
+    /// Process id of its pid 1 on the host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inner_pid: Option<u64>,
+    /// Inode numbers of its namespaces, by bwrap's names.
+    pub namespaces: BTreeMap<String, u64>,
+    /// What bounds memory and processes: `cgroup` or `rlimits`.
+    pub limits_by: &'static str,
 }
 
 /// One record, before it has a number and a time.
@@ -199,6 +212,9 @@ pub struct Record {
     /// The sandbox.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SandboxFacts>,
+    /// What could not be protected, a line each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     /// Handshakes dropped unanswered since the last refusal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dropped: Option<u64>,
@@ -223,6 +239,7 @@ impl Record {
             reason: None,
             outcome: None,
             sandbox: None,
+            notes: Vec::new(),
             dropped: None,
             source: Source::Controller,
         }

@@ -21,7 +21,7 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use crate::config::{Overrides, persona::parse_duration};
+use crate::config::{Overrides, quantity};
 use crate::dirs::Dirs;
 use crate::environment::Environment;
 use crate::failure::{Exit, Failure, Outcome};
@@ -66,8 +66,9 @@ struct Wanted {
 
 impl Wanted {
     fn ttl(&self) -> Outcome<Option<Duration>> {
-        let parse =
-            |text: &String| parse_duration(text, "--ttl").map_err(|failure| Failure::usage(failure.message));
+        let parse = |text: &String| {
+            quantity::duration(text, "--ttl").map_err(|failure| Failure::usage(failure.message))
+        };
         self.ttl.as_ref().map(parse).transpose()
     }
 }

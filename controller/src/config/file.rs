@@ -45,6 +45,15 @@ pub(super) struct PersonaFile {
     pub(super) mounts: Vec<MountFile>,
     #[serde(default)]
     pub(super) env: EnvFile,
+    #[serde(default)]
+    pub(super) limits: LimitsFile,
+    #[serde(default)]
+    pub(super) protect: Vec<String>,
+    #[serde(default)]
+    pub(super) toolchains: bool,
+    pub(super) unix_sockets: Option<bool>,
+    #[serde(default)]
+    pub(super) debug: bool,
     pub(super) ttl: Option<String>,
     pub(super) idle: Option<String>,
 }
@@ -55,6 +64,19 @@ pub(super) struct MountFile {
     pub(super) mode: MountMode,
     pub(super) from: Option<PathBuf>,
     pub(super) to: PathBuf,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LimitsFile {
+    pub(super) memory: Option<String>,
+    pub(super) pids: Option<u64>,
+    pub(super) open_files: Option<u64>,
+    pub(super) wall: Option<String>,
+    pub(super) output: Option<String>,
+    pub(super) tmp: Option<String>,
+    pub(super) shm: Option<String>,
+    pub(super) home: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -6,6 +6,7 @@ pub mod file;
 pub mod listen;
 pub mod names;
 pub mod persona;
+pub mod quantity;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ use crate::limits::MAX_CONFIG_BYTES;
 use crate::secret::{self, Secrets};
 
 pub use listen::ListenUrl;
-pub use persona::{Mount, MountAt, MountMode, Network, Persona, View};
+pub use persona::{Limits, Mount, MountAt, MountMode, Network, Persona, View};
 
 /// The persona used when none is named.
 pub const DEFAULT_PERSONA: &str = "default";
@@ -184,16 +185,29 @@ mod tests {
             env_file = ".env"
             [persona.default]
             view = "host-ro"
+            protect = ["+.github/workflows"]
+            toolchains = true
             mounts = [ { mode = "ro", from = "./roles", to = "/roles" }, { mode = "tmpfs", to = "/cache" } ]
             [persona.default.env]
             set = { NODE_ENV = "production" }
             inherit = ["LANG", "LC_*"]
             secrets = ["OPENAI_*"]
+            [persona.default.limits]
+            memory = "4GiB"
+            pids = 512
+            open_files = 4096
+            wall = "0"
+            output = "10MiB"
             "#,
         )
         .unwrap();
         let persona = config.persona(Some("default")).unwrap();
         assert_eq!(persona.mounts[0].from.as_deref(), Some(dir.path().join("roles").as_path()));
+        let limits = &persona.limits;
+        assert_eq!(
+            (limits.memory, limits.pids, limits.wall, limits.output),
+            (Some(4 << 30), 512, None, Some(10 << 20))
+        );
         let secrets: Vec<_> =
             config.secrets.keys().filter(|name| persona.env.secrets.matches(name)).collect();
         assert_eq!(secrets, ["OPENAI_API_KEY"]);
@@ -214,6 +228,9 @@ mod tests {
             ("[persona.x.env]\nset = { \"A=B\" = \"1\" }\n", "`A=B`"),
             ("[persona.x]\nttl = \"soon\"\n", "`soon`"),
             ("[persona.\"a b\"]\n", "`a b`"),
+            ("[persona.x]\nprotect = [\"a\"]\n", "`a`"),
+            ("[persona.x]\nprotect = [\"+../a\"]\n", "`+../a`"),
+            ("[persona.x.limits]\nmemory = \"lots\"\n", "`lots`"),
             ("x", "legion.toml:1:2"),
         ] {
             let failure = load(dir.path(), text).unwrap_err();

@@ -4,13 +4,20 @@ use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
+use legion_protocol::bootstrap::CommandLimits;
 use serde::{Deserialize, Serialize};
 
+use super::file::LimitsFile;
 use super::file::{MountFile, PersonaFile};
 use super::names::{NameSet, is_variable_name};
+use super::quantity;
 use crate::environment::Environment;
 use crate::failure::{Failure, Outcome};
-use crate::limits::{DEFAULT_IDLE, DEFAULT_TTL, MAX_TTL};
+use crate::limits::{
+    DEFAULT_HOME_BYTES, DEFAULT_IDLE, DEFAULT_OPEN_FILES, DEFAULT_PIDS, DEFAULT_SHM_BYTES, DEFAULT_TMP_BYTES,
+    DEFAULT_TTL,
+};
+use crate::sandbox::seccomp;
 
 /// What a session sees of the host's file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
@@ -83,6 +90,64 @@ pub struct PersonaEnv {
     pub secrets: NameSet,
 }
 
+/// What a session may use up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Memory of the sandbox; of one process where there is no cgroup. None: three quarters of the machine's.
+    pub memory: Option<u64>,
+    /// Processes and threads of the sandbox.
+    pub pids: u64,
+    /// Open files of one process.
+    pub open_files: u64,
+    /// Run time of one command.
+    pub wall: Option<Duration>,
+    /// Output of one command, in bytes.
+    pub output: Option<u64>,
+    /// Bytes of `/tmp`.
+    pub tmp: u64,
+    /// Bytes of `/dev/shm`.
+    pub shm: u64,
+    /// Bytes of the private home.
+    pub home: u64,
+}
+
+impl Limits {
+    /// What the exec-server enforces, when no cgroup does it better.
+    pub fn for_commands(&self) -> CommandLimits {
+        CommandLimits {
+            processes: Some(self.pids),
+            data_bytes: Some(self.memory.unwrap_or_else(most_memory)),
+            open_files: Some(self.open_files),
+            wall_ms: self.wall.map(|wall| u64::try_from(wall.as_millis()).unwrap_or(u64::MAX)),
+            output_bytes: self.output,
+        }
+    }
+
+    fn build(file: &LimitsFile, persona: &str) -> Outcome<Self> {
+        let key = |name: &str| format!("persona.{persona}.limits.{name}");
+        let size = |value: &Option<String>, name: &str, default: u64| {
+            value.as_ref().map_or(Ok(default), |text| quantity::bytes(text, &key(name)))
+        };
+        let optional_size = |value: &Option<String>, name: &str| {
+            value.as_ref().map_or(Ok(None), |text| quantity::optional(text, &key(name), quantity::bytes))
+        };
+        let wall = file
+            .wall
+            .as_ref()
+            .map_or(Ok(None), |text| quantity::optional(text, &key("wall"), quantity::duration))?;
+        Ok(Self {
+            memory: optional_size(&file.memory, "memory")?,
+            pids: file.pids.unwrap_or(DEFAULT_PIDS),
+            open_files: file.open_files.unwrap_or(DEFAULT_OPEN_FILES),
+            wall,
+            output: optional_size(&file.output, "output")?,
+            tmp: size(&file.tmp, "tmp", DEFAULT_TMP_BYTES)?,
+            shm: size(&file.shm, "shm", DEFAULT_SHM_BYTES)?,
+            home: size(&file.home, "home", DEFAULT_HOME_BYTES)?,
+        })
+    }
+}
+
 /// A complete persona.
 #[derive(Debug, Clone)]
 pub struct Persona {
@@ -100,6 +165,14 @@ pub struct Persona {
     pub mounts: Vec<Mount>,
     /// See [`PersonaEnv`].
     pub env: PersonaEnv,
+    /// See [`Limits`].
+    pub limits: Limits,
+    /// What the system call filter relaxes or tightens.
+    pub seccomp: seccomp::Options,
+    /// Names or paths of the workspace that are read-only inside, besides the built-in ones.
+    pub protect: Vec<PathBuf>,
+    /// Whether toolchains under the user's home are shown, read-only.
+    pub toolchains: bool,
     /// Life of a session.
     pub ttl: Duration,
     /// Life of a session nobody is connected to.
@@ -132,8 +205,12 @@ impl Persona {
                 inherit: NameSet::build(file.env.inherit, &key("env.inherit"))?,
                 secrets: NameSet::build(file.env.secrets, &key("env.secrets"))?,
             },
-            ttl: file.ttl.map_or(Ok(DEFAULT_TTL), |text| parse_duration(&text, &key("ttl")))?,
-            idle: file.idle.map_or(Ok(DEFAULT_IDLE), |text| parse_duration(&text, &key("idle")))?,
+            limits: Limits::build(&file.limits, &name)?,
+            seccomp: seccomp::Options { unix_sockets: file.unix_sockets.unwrap_or(true), debug: file.debug },
+            protect: file.protect.iter().map(|item| protected(item, &name)).collect::<Outcome<_>>()?,
+            toolchains: file.toolchains,
+            ttl: file.ttl.map_or(Ok(DEFAULT_TTL), |text| quantity::duration(&text, &key("ttl")))?,
+            idle: file.idle.map_or(Ok(DEFAULT_IDLE), |text| quantity::duration(&text, &key("idle")))?,
             name,
         })
     }
@@ -156,14 +233,24 @@ fn build_mount(environment: &Environment, persona: &str, file: MountFile) -> Out
     Ok(Mount { mode, from: from.map(|from| environment.resolve(&from)), to })
 }
 
-/// Parses `8h`, `30m`, `1h30m`: positive, at most [`MAX_TTL`].
-pub fn parse_duration(text: &str, key: &str) -> Outcome<Duration> {
-    let parsed =
-        text.parse::<jiff::SignedDuration>().ok().and_then(|duration| Duration::try_from(duration).ok());
-    match parsed {
-        Some(duration) if duration >= Duration::from_secs(1) && duration <= MAX_TTL => Ok(duration),
+/// `+relative/path`: added to the built-in list. There is no way to take something off it.
+fn protected(item: &str, persona: &str) -> Outcome<PathBuf> {
+    let path = item.strip_prefix('+').map(Path::new);
+    match path {
+        Some(path)
+            if path.components().all(|part| matches!(part, Component::Normal(_)))
+                && path != Path::new("") =>
+        {
+            Ok(path.to_owned())
+        }
         _ => Err(Failure::config(format_args!(
-            "`{text}` in {key} is no duration between 1s and 30 days: write 8h, 30m or 1h30m"
+            "`{item}` in persona.{persona}.protect is no addition: write +path, relative to the workspace"
         ))),
     }
+}
+
+/// Three quarters of the machine's memory: one sandbox leaves the host enough to work.
+fn most_memory() -> u64 {
+    let info = rustix::system::sysinfo();
+    info.totalram / 4 * 3 * u64::from(info.mem_unit)
 }

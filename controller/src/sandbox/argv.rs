@@ -7,8 +7,10 @@ use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use super::protect::{Guard, Guards};
 use super::spec::{EXEC_SERVER, ID, RootEntry, Spec, USER};
 use crate::config::{Mount, MountMode, Network, View};
+use crate::sys::EMPTY_FILE;
 
 /// Descriptor numbers in bwrap and below.
 pub mod fd {
@@ -26,15 +28,20 @@ pub mod fd {
     pub const EXEC_SERVER: RawFd = 7;
     /// The workspace directory, once for each place it is mounted at.
     pub const WORKSPACE: [RawFd; 2] = [8, 9];
+    /// The workspace directory once more, as the source of protected paths.
+    pub const SOURCE: RawFd = 10;
+    /// bwrap waits for this pipe before it starts the command.
+    pub const BLOCK: RawFd = 11;
+    /// bwrap's status.
+    pub const STATUS: RawFd = 12;
+    /// The system call filters.
+    pub const SECCOMP: [RawFd; 2] = [13, 14];
     /// Files given by content, from here on.
-    pub const DATA: RawFd = 10;
+    pub const DATA: RawFd = 15;
 }
 
-/// In-memory file systems are bounded: the root holds directories only, the others what commands write there.
+/// File systems in memory that hold directories only.
 const ROOT_BYTES: u64 = 4 << 20;
-const TMP_BYTES: u64 = 1 << 30;
-const HOME_BYTES: u64 = 1 << 30;
-const SHM_BYTES: u64 = 256 << 20;
 
 /// Of `/etc`, what programs need to start, resolve names of certificates and time zones; each only if it exists.
 const ETC: [&str; 13] = [
@@ -69,8 +76,17 @@ pub struct Argv {
     pub args: Vec<OsString>,
     /// The command; it stays on bwrap's own command line and names nothing of the host.
     pub command: Vec<String>,
-    /// Content for the descriptors from [`fd::DATA`] on, in order.
-    pub data: Vec<Vec<u8>>,
+    /// What the descriptors from [`fd::DATA`] on refer to, in order.
+    pub handed: Vec<Handed>,
+}
+
+/// What a descriptor handed to bwrap refers to.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Handed {
+    /// A file with this content.
+    Content(Vec<u8>),
+    /// An existing file or directory of the host.
+    Path(PathBuf),
 }
 
 impl Argv {
@@ -78,11 +94,28 @@ impl Argv {
         self.args.extend(args.iter().map(|arg| arg.as_ref().to_owned()));
     }
 
+    /// The number of a descriptor that refers to this.
+    fn hand(&mut self, what: Handed) -> String {
+        let fd = fd::DATA + RawFd::try_from(self.handed.len()).unwrap_or(RawFd::MAX - fd::DATA);
+        self.handed.push(what);
+        fd.to_string()
+    }
+
     /// A read-only file with this content.
     fn file(&mut self, path: &dyn AsRef<OsStr>, content: &[u8]) {
-        let fd = fd::DATA + RawFd::try_from(self.data.len()).unwrap_or(RawFd::MAX - fd::DATA);
-        self.data.push(content.to_vec());
-        self.push(&[&"--perms", &"0644", &"--ro-bind-data", &fd.to_string(), path]);
+        let fd = self.hand(Handed::Content(content.to_vec()));
+        self.push(&[&"--perms", &"0644", &"--ro-bind-data", &fd, path]);
+    }
+
+    /// A mount of a host path; by descriptor where bwrap can, so that its user need not reach the path.
+    fn bind(&mut self, spec: &Spec, writable: bool, from: &Path, to: &Path) {
+        let option = if writable { "--bind" } else { "--ro-bind" };
+        if spec.bind_fd {
+            let fd = self.hand(Handed::Path(from.to_owned()));
+            self.push(&[&format!("{option}-fd"), &fd, &to]);
+        } else {
+            self.push(&[&option, &from, &to]);
+        }
     }
 
     fn tmpfs(&mut self, mode: &str, bytes: u64, path: &dyn AsRef<OsStr>) {
@@ -102,10 +135,11 @@ pub fn build(spec: &Spec) -> Argv {
     argv.tmpfs("0755", ROOT_BYTES, &"/");
     host_part(&mut argv, spec);
     etc(&mut argv, spec);
-    kernel_part(&mut argv);
+    kernel_part(&mut argv, spec);
     private_part(&mut argv, spec);
-    for item in spec.mounts.iter().filter(|item| !inside_workspace(spec, item)) {
-        mount(&mut argv, item);
+    let outside = spec.mounts.iter().filter(|item| !inside_workspace(spec, item));
+    for item in spec.toolchains.mounts.iter().chain(outside) {
+        mount(&mut argv, spec, item);
     }
     for (place, fd) in spec.workspace_mounts().zip(fd::WORKSPACE) {
         if spec.bind_fd {
@@ -115,10 +149,13 @@ pub fn build(spec: &Spec) -> Argv {
         }
     }
     for item in spec.mounts.iter().filter(|item| inside_workspace(spec, item)) {
-        mount(&mut argv, item);
+        mount(&mut argv, spec, item);
     }
-    mask(&mut argv, spec);
+    protections(&mut argv, spec);
     argv.push(&[&"--perms", &"0755", &"--dir", &"/legion"]);
+    // A real file: what --ro-bind-data shows is unlinked already and cannot be mounted again.
+    let empty = argv.hand(Handed::Content(Vec::new()));
+    argv.push(&[&"--perms", &"0444", &"--file", &empty, &OsStr::from_bytes(EMPTY_FILE.to_bytes())]);
     if spec.bind_fd {
         argv.push(&[&"--ro-bind-fd", &fd::EXEC_SERVER.to_string(), &EXEC_SERVER]);
     } else {
@@ -126,6 +163,10 @@ pub fn build(spec: &Spec) -> Argv {
     }
     argv.push(&[&"--remount-ro", &"/", &"--chdir", &spec.cwd()]);
     variables(&mut argv, spec);
+    argv.push(&[&"--block-fd", &fd::BLOCK.to_string(), &"--json-status-fd", &fd::STATUS.to_string()]);
+    for filter in fd::SECCOMP {
+        argv.push(&[&"--add-seccomp-fd", &filter.to_string()]);
+    }
     argv.command = command();
     argv
 }
@@ -181,52 +222,65 @@ fn etc(argv: &mut Argv, spec: &Spec) {
     argv.file(&"/etc/group", format!("root:x:0:\n{USER}:x:{ID}:\nnogroup:x:65534:\n").as_bytes());
 }
 
-fn kernel_part(argv: &mut Argv) {
+fn kernel_part(argv: &mut Argv, spec: &Spec) {
     argv.push(&[&"--proc", &"/proc", &"--ro-bind", &"/proc/sys", &"/proc/sys", &"--dev", &"/dev"]);
-    argv.tmpfs("1777", SHM_BYTES, &"/dev/shm");
+    argv.tmpfs("1777", spec.limits.shm, &"/dev/shm");
     argv.push(&[&"--remount-ro", &"/dev"]);
 }
 
 /// Places to write that do not outlive the session.
 fn private_part(argv: &mut Argv, spec: &Spec) {
-    argv.tmpfs("1777", TMP_BYTES, &"/tmp");
+    argv.tmpfs("1777", spec.limits.tmp, &"/tmp");
     if spec.view == View::HostRo {
-        argv.tmpfs("1777", TMP_BYTES, &"/var/tmp");
+        argv.tmpfs("1777", spec.limits.tmp, &"/var/tmp");
         argv.tmpfs("0755", ROOT_BYTES, &"/run");
         argv.tmpfs("0755", ROOT_BYTES, &"/home");
         for dir in &spec.hidden {
             argv.tmpfs("0700", ROOT_BYTES, dir);
         }
     }
-    argv.tmpfs("0700", HOME_BYTES, &spec.home());
+    argv.tmpfs("0700", spec.limits.home, &spec.home());
 }
 
 fn inside_workspace(spec: &Spec, mount: &Mount) -> bool {
     spec.workspace_mounts().any(|place| mount.to.starts_with(place))
 }
 
-fn mount(argv: &mut Argv, mount: &Mount) {
-    let option = match mount.mode {
-        MountMode::Ro => "--ro-bind",
-        MountMode::RoTry => "--ro-bind-try",
-        MountMode::Rw => "--bind",
-        MountMode::RwTry => "--bind-try",
-        MountMode::Tmpfs => return argv.tmpfs("0755", TMP_BYTES, &mount.to),
-        MountMode::Mask => return argv.file(&mount.to, b""),
-    };
-    if let Some(from) = &mount.from {
-        argv.push(&[&option, from, &mount.to]);
+fn mount(argv: &mut Argv, spec: &Spec, mount: &Mount) {
+    match (mount.mode, &mount.from) {
+        (MountMode::Ro | MountMode::RoTry, Some(from)) => argv.bind(spec, false, from, &mount.to),
+        (MountMode::Rw | MountMode::RwTry, Some(from)) => argv.bind(spec, true, from, &mount.to),
+        (MountMode::Tmpfs, _) => argv.tmpfs("0755", spec.limits.tmp, &mount.to),
+        (MountMode::Mask, _) => argv.file(&mount.to, b""),
+        // The configuration does not let such a mount pass.
+        (_, None) => {}
     }
 }
 
-/// Secrets that lie in the workspace read as empty files, at every place it is mounted.
-fn mask(argv: &mut Argv, spec: &Spec) {
-    let places: Vec<PathBuf> = spec.workspace_mounts().map(Path::to_owned).collect();
-    for place in places {
-        for path in &spec.masked {
-            if let Ok(relative) = path.strip_prefix(&spec.workspace) {
-                argv.file(&place.join(relative), b"");
-            }
+/// Pins, read-only paths and masks, at every place the workspace is mounted.
+fn protections(argv: &mut Argv, spec: &Spec) {
+    // Through the descriptor: the host may rename the workspace, and root sees it through a mapped mount.
+    let source = if spec.bind_fd {
+        PathBuf::from(format!("/proc/self/fd/{}", fd::SOURCE))
+    } else {
+        spec.workspace.clone()
+    };
+    for place in spec.workspace_mounts() {
+        guard(argv, &spec.guards, &source, place);
+    }
+    for external in &spec.externals {
+        argv.bind(spec, true, &external.path, &external.path);
+        guard(argv, &external.guards, &external.path, &external.path);
+    }
+}
+
+fn guard(argv: &mut Argv, guards: &Guards, source: &Path, place: &Path) {
+    for (path, guard) in guards.iter() {
+        let (from, to) = (source.join(path), place.join(path));
+        match guard {
+            Guard::Pin => argv.push(&[&"--bind", &from, &to]),
+            Guard::ReadOnly => argv.push(&[&"--ro-bind", &from, &to]),
+            Guard::Mask => argv.file(&to, b""),
         }
     }
 }
@@ -240,15 +294,18 @@ fn variables(argv: &mut Argv, spec: &Spec) {
 
 /// The variables every session has.
 pub fn base_variables(spec: &Spec) -> Vec<(&'static str, String)> {
-    vec![
-        ("PATH", PATH.to_owned()),
+    let own = spec.toolchains.path.iter().map(String::as_str);
+    let mut variables = vec![
+        ("PATH", own.chain([PATH]).collect::<Vec<_>>().join(":")),
         ("HOME", spec.home().display().to_string()),
         ("USER", USER.to_owned()),
         ("LOGNAME", USER.to_owned()),
         ("SHELL", "/bin/bash".to_owned()),
         ("LANG", "C.UTF-8".to_owned()),
         ("TMPDIR", "/tmp".to_owned()),
-    ]
+    ];
+    variables.extend(spec.toolchains.variables.iter().cloned());
+    variables
 }
 
 fn command() -> Vec<String> {
@@ -263,10 +320,16 @@ fn command() -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::protect::External;
+    use super::super::toolchains::Toolchains;
     use super::*;
+    use crate::config::Limits;
     use crate::config::MountAt;
 
     fn spec(view: View, mount_at: MountAt) -> Spec {
+        let mut guards = Guards::default();
+        guards.add(Path::new(".env"), Guard::Mask);
+        guards.add(Path::new(".git/config"), Guard::ReadOnly);
         Spec {
             view,
             mount_at,
@@ -276,7 +339,18 @@ mod tests {
                 Mount { mode: MountMode::Ro, from: Some("/home/u/roles".into()), to: "/roles".into() },
                 Mount { mode: MountMode::Tmpfs, from: None, to: "/home/u/p/cache".into() },
             ],
-            masked: vec!["/home/u/p/.env".into()],
+            guards,
+            externals: vec![External { path: "/home/u/main/.git".into(), guards: Guards::default() }],
+            limits: Limits {
+                memory: None,
+                pids: 1,
+                open_files: 1,
+                wall: None,
+                output: None,
+                tmp: 2,
+                shm: 3,
+                home: 4,
+            },
             hidden: vec!["/var/lib/legion".into()],
             host_home: Some("/home/u".into()),
             root: vec![
@@ -289,6 +363,7 @@ mod tests {
             resolv_conf: Vec::new(),
             exec_server: "/opt/legion-exec-server".into(),
             bind_fd: true,
+            toolchains: Toolchains::default(),
         }
     }
 
@@ -308,8 +383,9 @@ mod tests {
             !text.contains("/srv") && !text.contains("--ro-bind /etc /etc") && !text.contains("--share-net")
         );
         assert!(text.contains("--bind-fd 8 /home/u/p") && text.contains("--bind-fd 9 /workspace"));
-        assert!(
-            text.ends_with("-- /legion/legion-exec-server --listen fd:4 --bootstrap-fd 6 --lifeline-fd 5")
+        assert_eq!(
+            build(&spec(View::Minimal, MountAt::Host)).command.join(" "),
+            "-- /legion/legion-exec-server --listen fd:4 --bootstrap-fd 6 --lifeline-fd 5"
         );
     }
 
@@ -323,11 +399,14 @@ mod tests {
                 "--proc /proc",
                 "--ro-bind /proc/sys /proc/sys",
                 "--tmpfs /tmp",
-                "--ro-bind /home/u/roles /roles",
+                " /roles",
                 "--bind-fd 8 /home/u/p",
                 "--tmpfs /home/u/p/cache",
                 "/home/u/p/.env",
+                "--bind /proc/self/fd/10/.git /home/u/p/.git ",
+                "--ro-bind /proc/self/fd/10/.git/config /home/u/p/.git/config",
                 "/workspace/.env",
+                " /home/u/main/.git",
                 "--remount-ro / ",
                 "--chdir /home/u/p",
             ];

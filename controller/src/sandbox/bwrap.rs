@@ -8,12 +8,15 @@ use crate::environment::Environment;
 use crate::failure::{Failure, Outcome};
 
 /// Options no sandbox of ours does without.
-const REQUIRED: [&str; 9] = [
+const REQUIRED: [&str; 12] = [
+    "--add-seccomp-fd",
     "--args",
     "--as-pid-1",
     "--assert-userns-disabled",
+    "--block-fd",
     "--clearenv",
     "--disable-userns",
+    "--json-status-fd",
     "--perms",
     "--ro-bind-data",
     "--size",

@@ -1,32 +1,31 @@
-//! Starting a sandbox, connecting to its exec-server, ending it.
+//! Starting a sandbox and connecting to its exec-server.
 //!
-//! Invariant: a [`Sandbox`] that exists has answered a handshake. When it is dropped, or the controller dies, its
-//! lifeline closes and everything inside is killed by the kernel.
+//! Invariant: a [`Sandbox`] that exists was recorded before anything ran in it, and has answered a handshake.
 
-use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Seek, Write};
 use std::os::fd::OwnedFd;
-use std::process::Child;
-use std::rc::Rc;
+use std::path::Path;
 
-use legion_protocol::bootstrap::Bootstrap;
+use legion_protocol::bootstrap::{Bootstrap, CommandLimits};
 use legion_protocol::limits::MAX_BOOTSTRAP_BYTES;
 use legion_protocol::{PathUri, StringMap};
 use ring::digest;
 use rustix::fs::MemfdFlags;
-use rustix::process::{PidfdFlags, Signal};
-use tokio::io::AsyncReadExt;
-use tokio::io::unix::AsyncFd;
+use rustix::pipe::{PipeFlags, pipe_with};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::net::UnixStream;
-use tokio::sync::watch;
+use tokio::net::unix::pipe;
 use tokio::time::timeout;
 use tokio_tungstenite::WebSocketStream;
 use zeroize::Zeroizing;
 
-use super::argv::{self, fd};
+use super::argv::{self, Handed, fd};
 use super::bwrap::Bwrap;
+use super::process::Process;
 use super::run_as::RunAs;
+use super::seccomp;
 use super::spawner::{Job, Spawner};
 use super::spec::Spec;
 use super::workspace::Workspace;
@@ -34,7 +33,7 @@ use crate::audit::chain::hex;
 use crate::audit::record::SandboxFacts;
 use crate::dirs;
 use crate::failure::{Failure, Outcome};
-use crate::limits::{MAX_SANDBOX_STDERR_BYTES, SANDBOX_KILL_TIMEOUT, SANDBOX_START_TIMEOUT};
+use crate::limits::{MAX_SANDBOX_STATUS_BYTES, SANDBOX_START_TIMEOUT};
 use crate::{sys, websocket};
 
 /// A WebSocket to an exec-server.
@@ -50,69 +49,128 @@ pub struct Launcher {
     pub sockets: OwnedFd,
 }
 
+/// One sandbox to start.
+pub struct Order<'a> {
+    /// Unique among running sandboxes.
+    pub name: &'a str,
+    /// What it looks like.
+    pub spec: &'a Spec,
+    /// What it may write.
+    pub workspace: &'a Workspace,
+    /// As whom it runs.
+    pub run_as: RunAs,
+    /// The variables commands inherit, secrets included.
+    pub environment: StringMap,
+    /// Bounds on commands.
+    pub limits: CommandLimits,
+    /// The system call filter's options.
+    pub seccomp: seccomp::Options,
+}
+
 /// A running sandbox.
 pub struct Sandbox {
     /// For the record.
     pub facts: SandboxFacts,
+    /// bwrap.
+    pub process: Process,
     socket_name: String,
     token: Zeroizing<String>,
-    lifeline: RefCell<Option<OwnedFd>>,
-    pidfd: Rc<OwnedFd>,
-    ended: watch::Receiver<Option<String>>,
+    /// Its mount namespace and the user namespace that owns it, taken before the exec-server made itself unreadable.
+    pub namespaces: Option<(OwnedFd, OwnedFd)>,
+    /// bwrap says its exit code here at its end; a closed pipe would kill it instead.
+    status_pipe: pipe::Receiver,
+}
+
+/// bwrap's command, and our ends of the pipes it gets.
+struct Prepared {
+    job: Job,
+    arguments_sha256: String,
+    lifeline: OwnedFd,
+    go: OwnedFd,
+    status: OwnedFd,
+    socket_name: String,
+    token: Zeroizing<String>,
 }
 
 impl Launcher {
-    /// Starts a sandbox and waits until its exec-server answers.
-    ///
-    /// `environment` are the variables commands inherit, secrets included; `name` is unique among running sandboxes.
+    /// Starts a sandbox and waits until its exec-server answers. `admit` records it while it is still blocked.
     ///
     /// # Errors
     /// Exit 69 with the reason when it does not come up.
     pub async fn launch(
         &self,
-        name: &str,
-        spec: &Spec,
-        workspace: &Workspace,
-        run_as: RunAs,
-        environment: StringMap,
+        order: Order<'_>,
+        admit: impl FnOnce(&SandboxFacts) -> io::Result<()>,
     ) -> Outcome<Sandbox> {
         let failed =
             |error: io::Error| Failure::unavailable(format_args!("cannot start the sandbox: {error}"));
+        let run_as = order.run_as;
+        let prepared = self.prepare(order)?;
+        let Prepared { job, arguments_sha256, lifeline, go, status, socket_name, token } = prepared;
+        let child = self.spawner.spawn(job).await.map_err(failed)?;
+        let process = Process::watch_over(child, lifeline).map_err(failed)?;
+        let facts = SandboxFacts {
+            bwrap: self.bwrap.version.clone(),
+            arguments_sha256,
+            pid: process.pid,
+            uid: run_as.uid,
+            ..SandboxFacts::default()
+        };
+        rustix::io::ioctl_fionbio(&status, true).map_err(|error| failed(error.into()))?;
+        let status = pipe::Receiver::from_owned_fd(status).map_err(failed)?;
+        let mut sandbox =
+            Sandbox { facts, process, socket_name, token, namespaces: None, status_pipe: status };
+        match self.bring_up(&mut sandbox, go, admit).await {
+            Ok(()) => Ok(sandbox),
+            Err(why) => {
+                sandbox.process.kill().await;
+                self.forget(&sandbox);
+                // bwrap's own words are shown, never interpreted.
+                let said = sandbox.process.ended().await;
+                Err(Failure::unavailable(format_args!("the sandbox did not start: {why}; {said}")))
+            }
+        }
+    }
+
+    fn prepare(&self, order: Order<'_>) -> Outcome<Prepared> {
+        let failed =
+            |error: io::Error| Failure::unavailable(format_args!("cannot prepare the sandbox: {error}"));
+        let Order { name, spec, workspace, run_as, environment, limits, seccomp } = order;
         let argv = argv::build(spec);
         let arguments = argv.nul_separated();
         let token = inner_token().map_err(failed)?;
-        let bootstrap = bootstrap(spec, &token, environment)?;
+        let bootstrap = bootstrap(spec, &token, environment, limits)?;
         let socket_name = format!("{name}.sock");
-        let listener = self.listen(&socket_name).map_err(failed)?;
-        let (lifeline_inside, lifeline) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
-            .map_err(|error| failed(error.into()))?;
+        let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(|error| failed(error.into()));
+        let (lifeline_inside, lifeline) = pipe()?;
+        let (block, go) = pipe()?;
+        let (status, status_inside) = pipe()?;
         let mut fds = vec![
             (memory_file("args", &arguments).map_err(failed)?, fd::ARGS),
-            (listener, fd::LISTENER),
+            (self.listen(&socket_name).map_err(failed)?, fd::LISTENER),
             (lifeline_inside, fd::LIFELINE),
             (memory_file("bootstrap", &bootstrap).map_err(failed)?, fd::BOOTSTRAP),
+            (block, fd::BLOCK),
+            (status_inside, fd::STATUS),
         ];
+        for (program, number) in seccomp::programs(seccomp)?.iter().zip(fd::SECCOMP) {
+            fds.push((memory_file("seccomp", program).map_err(failed)?, number));
+        }
         if spec.bind_fd {
             fds.push((File::open(&spec.exec_server).map_err(failed)?.into(), fd::EXEC_SERVER));
-            for number in fd::WORKSPACE.into_iter().take(spec.workspace_mounts().count()) {
+            let places = fd::WORKSPACE.into_iter().take(spec.workspace_mounts().count());
+            for number in places.chain([fd::SOURCE]) {
                 fds.push((workspace.dir.try_clone().map_err(failed)?, number));
             }
         }
-        for (content, number) in argv.data.iter().zip(fd::DATA..) {
-            fds.push((memory_file("file", content).map_err(failed)?, number));
+        for (handed, number) in argv.handed.iter().zip(fd::DATA..) {
+            fds.push((hand(handed)?, number));
         }
         let mut line = vec!["--args".to_owned(), fd::ARGS.to_string()];
         line.extend(argv.command);
         let job = Job { program: self.bwrap.path.clone(), args: line, fds, run_as };
-        let child = self.spawner.spawn(job).await.map_err(failed)?;
-        let facts = SandboxFacts {
-            bwrap: self.bwrap.version.clone(),
-            arguments_sha256: hex(digest::digest(&digest::SHA256, &arguments).as_ref()),
-            pid: child.id(),
-            uid: run_as.uid,
-        };
-        let sandbox = watch_over(child, facts, socket_name, token, lifeline).map_err(failed)?;
-        self.await_ready(sandbox).await
+        let arguments_sha256 = hex(digest::digest(&digest::SHA256, &arguments).as_ref());
+        Ok(Prepared { job, arguments_sha256, lifeline, go, status, socket_name, token })
     }
 
     /// A listening socket whose path exists only outside.
@@ -122,21 +180,33 @@ impl Launcher {
         Ok(listener.into())
     }
 
-    async fn await_ready(&self, sandbox: Sandbox) -> Outcome<Sandbox> {
-        let mut ended = sandbox.ended.clone();
-        let answer = tokio::select! {
-            answer = timeout(SANDBOX_START_TIMEOUT, self.connect(&sandbox)) => answer,
-            () = closed(&mut ended) => Ok(Err(io::Error::other("it ended at once"))),
+    /// From the spawned bwrap to an exec-server that answers.
+    async fn bring_up(
+        &self,
+        sandbox: &mut Sandbox,
+        go: OwnedFd,
+        admit: impl FnOnce(&SandboxFacts) -> io::Result<()>,
+    ) -> Result<(), String> {
+        let late = |_| format!("it did not answer within {} s", SANDBOX_START_TIMEOUT.as_secs());
+        let Sandbox { process, status_pipe: status, .. } = &mut *sandbox;
+        let status = tokio::select! {
+            status = timeout(SANDBOX_START_TIMEOUT, read_status(status)) => status.map_err(late)?,
+            _ = process.ended() => return Err("it ended at once".to_owned()),
         };
-        let why = match answer {
-            Ok(Ok(_)) => return Ok(sandbox),
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("its exec-server did not answer within {} s", SANDBOX_START_TIMEOUT.as_secs()),
-        };
-        sandbox.kill().await;
-        // bwrap's own words are shown, never interpreted.
-        let said = ended.borrow().clone().unwrap_or_default();
-        Err(Failure::unavailable(format_args!("the sandbox did not start: {why}; {said}")))
+        let status = status.map_err(|error| format!("its status cannot be read: {error}"))?;
+        sandbox.facts.inner_pid = status.get("child-pid").copied();
+        sandbox.namespaces = sandbox.facts.inner_pid.and_then(|pid| namespaces_of(pid).ok());
+        let namespaces = status.into_iter().filter(|(name, _)| name.ends_with("-namespace"));
+        sandbox.facts.namespaces = namespaces.collect();
+        admit(&sandbox.facts).map_err(|error| format!("it cannot be recorded: {error}"))?;
+        rustix::io::write(&go, b"1").map_err(|error| format!("it left: {error}"))?;
+        drop(go);
+        tokio::select! {
+            answer = timeout(SANDBOX_START_TIMEOUT, self.connect(sandbox)) => {
+                answer.map_err(late)?.map(drop).map_err(|error| error.to_string())
+            }
+            _ = sandbox.process.ended() => Err("it ended at once".to_owned()),
+        }
     }
 
     /// A new connection to the exec-server of a running sandbox.
@@ -152,34 +222,18 @@ impl Launcher {
     }
 }
 
-impl Sandbox {
-    /// Kills everything inside and waits until it is gone, bounded.
-    pub async fn kill(&self) {
-        self.lifeline.borrow_mut().take();
-        // bwrap's death takes pid 1 of the sandbox along, and that takes the rest.
-        let _ = rustix::process::pidfd_send_signal(&*self.pidfd, Signal::KILL);
-        let mut ended = self.ended.clone();
-        if timeout(SANDBOX_KILL_TIMEOUT, closed(&mut ended)).await.is_err() {
-            tracing::error!(pid = self.facts.pid, "a killed sandbox is still there");
-        }
-    }
-
-    /// Resolves when the sandbox is gone, with how it ended and what it last said on stderr.
-    pub async fn ended(&self) -> String {
-        let mut ended = self.ended.clone();
-        closed(&mut ended).await;
-        ended.borrow().clone().unwrap_or_default()
-    }
-
-    /// Whether it is gone.
-    pub fn has_ended(&self) -> bool {
-        self.ended.borrow().is_some()
-    }
+/// The first object bwrap writes: process id and namespaces of what it has made.
+async fn read_status(pipe: &mut pipe::Receiver) -> io::Result<BTreeMap<String, u64>> {
+    let mut pipe = BufReader::new(pipe).take(MAX_SANDBOX_STATUS_BYTES as u64);
+    let mut line = String::new();
+    pipe.read_line(&mut line).await?;
+    Ok(serde_json::from_str(&line)?)
 }
 
-async fn closed(ended: &mut watch::Receiver<Option<String>>) {
-    // An error means the watching task is gone, which ends with the sandbox.
-    let _ = ended.wait_for(Option::is_some).await;
+fn namespaces_of(pid: u64) -> io::Result<(OwnedFd, OwnedFd)> {
+    let mounts = OwnedFd::from(File::open(format!("/proc/{pid}/ns/mnt"))?);
+    let owner = sys::owner_of(&mounts)?;
+    Ok((mounts, owner))
 }
 
 fn inner_token() -> io::Result<Zeroizing<String>> {
@@ -196,11 +250,16 @@ pub fn fill_random(bytes: &mut [u8]) -> io::Result<()> {
         .map_err(|_| io::Error::other("the system gives no random bytes"))
 }
 
-fn bootstrap(spec: &Spec, token: &str, mut environment: StringMap) -> Outcome<Zeroizing<Vec<u8>>> {
+fn bootstrap(
+    spec: &Spec,
+    token: &str,
+    mut environment: StringMap,
+    limits: CommandLimits,
+) -> Outcome<Zeroizing<Vec<u8>>> {
     for (name, value) in argv::base_variables(spec) {
         environment.0.entry(name.to_owned()).or_insert(value);
     }
-    let uri = |path: &std::path::Path| {
+    let uri = |path: &Path| {
         PathUri::from_path(path)
             .ok_or_else(|| Failure::internal(format_args!("the path {} is not absolute", path.display())))
     };
@@ -209,8 +268,9 @@ fn bootstrap(spec: &Spec, token: &str, mut environment: StringMap) -> Outcome<Ze
         env: environment,
         cwd: uri(spec.cwd())?,
         home: uri(spec.home())?,
-        temp_dir: uri(std::path::Path::new("/tmp"))?,
+        temp_dir: uri(Path::new("/tmp"))?,
         shell: None,
+        limits,
     };
     let json = Zeroizing::new(serde_json::to_vec(&bootstrap).map_err(Failure::internal)?);
     if json.len() > MAX_BOOTSTRAP_BYTES {
@@ -222,60 +282,23 @@ fn bootstrap(spec: &Spec, token: &str, mut environment: StringMap) -> Outcome<Ze
     Ok(json)
 }
 
+/// Opens what bwrap is handed.
+fn hand(handed: &Handed) -> Outcome<OwnedFd> {
+    match handed {
+        Handed::Content(content) => memory_file("file", content)
+            .map_err(|error| Failure::unavailable(format_args!("cannot prepare the sandbox: {error}"))),
+        Handed::Path(path) => {
+            let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC;
+            rustix::fs::open(path, flags, rustix::fs::Mode::empty())
+                .map_err(|error| Failure::config(format_args!("cannot mount {}: {error}", path.display())))
+        }
+    }
+}
+
 /// A file without a name that holds `content`, at its beginning.
 fn memory_file(name: &str, content: &[u8]) -> io::Result<OwnedFd> {
     let mut file = File::from(rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC)?);
     file.write_all(content)?;
     file.rewind()?;
     Ok(file.into())
-}
-
-/// Starts the task that awaits the end of bwrap and keeps the end of its stderr.
-fn watch_over(
-    mut child: Child,
-    facts: SandboxFacts,
-    socket_name: String,
-    token: Zeroizing<String>,
-    lifeline: OwnedFd,
-) -> io::Result<Sandbox> {
-    let pid = rustix::process::Pid::from_child(&child);
-    let pidfd = Rc::new(rustix::process::pidfd_open(pid, PidfdFlags::NONBLOCK)?);
-    let exit = sys::watch_fd(pidfd.try_clone()?)?;
-    let stderr = child.stderr.take().ok_or(io::ErrorKind::BrokenPipe)?;
-    rustix::io::ioctl_fionbio(&stderr, true)?;
-    let stderr = tokio::net::unix::pipe::Receiver::from_owned_fd(stderr.into())?;
-    let (sender, ended) = watch::channel(None);
-    tokio::task::spawn_local(async move {
-        let said = tail_of(stderr, exit).await;
-        let status = match child.wait() {
-            Ok(status) => status.to_string(),
-            Err(error) => error.to_string(),
-        };
-        let said = said.trim();
-        let text = if said.is_empty() { status } else { format!("{status}; it said: {said}") };
-        sender.send_replace(Some(text));
-    });
-    Ok(Sandbox { facts, socket_name, token, lifeline: RefCell::new(Some(lifeline)), pidfd, ended })
-}
-
-/// Reads stderr until the process is gone; keeps the last bytes.
-async fn tail_of(mut stderr: tokio::net::unix::pipe::Receiver, exit: AsyncFd<OwnedFd>) -> String {
-    let mut tail = Vec::new();
-    let mut chunk = [0u8; 1024];
-    let mut open = true;
-    loop {
-        tokio::select! {
-            biased;
-            read = stderr.read(&mut chunk), if open => match read {
-                Ok(count) if count > 0 => {
-                    tail.extend_from_slice(&chunk[..count]);
-                    let excess = tail.len().saturating_sub(MAX_SANDBOX_STDERR_BYTES);
-                    tail.drain(..excess);
-                }
-                _ => open = false,
-            },
-            _ = exit.readable() => break,
-        }
-    }
-    String::from_utf8_lossy(&tail).into_owned()
 }

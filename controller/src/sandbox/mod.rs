@@ -1,14 +1,21 @@
-//! Sandboxes: what one looks like ([`spec`]), as bwrap arguments ([`argv`]), which bwrap there is ([`bwrap`]), starting
-//! and ending one ([`launch`], [`spawner`]).
+//! Sandboxes: what one looks like ([`spec`]), as bwrap arguments ([`argv`]), which system calls it may make
+//! ([`seccomp`]), what of the workspace is protected ([`protect`], [`git`]), which bwrap there is ([`bwrap`]), starting,
+//! watching and ending one ([`launch`], [`spawner`], [`process`]).
 //!
 //! Invariant: bwrap never runs with uid 0 and an exec-server never runs without it.
 
 pub mod argv;
 pub mod bwrap;
+pub mod git;
 pub mod launch;
+pub mod process;
+pub mod protect;
 pub mod run_as;
+pub mod seccomp;
 pub mod spawner;
 pub mod spec;
+pub mod toolchains;
+pub mod watch;
 pub mod workspace;
 
 pub use launch::{Launcher, Sandbox};

@@ -3,7 +3,9 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use crate::config::{Mount, MountAt, Network, Persona, View};
+use super::protect::{External, Guards, Plan};
+use super::toolchains::{self, Toolchains};
+use crate::config::{Limits, Mount, MountAt, MountMode, Network, Persona, View};
 use crate::failure::{Failure, Outcome};
 
 /// Where the workspace always is, whatever its host path.
@@ -43,8 +45,12 @@ pub struct Spec {
     pub workspace: PathBuf,
     /// The persona's mounts, in order.
     pub mounts: Vec<Mount>,
-    /// Files of the workspace that read as empty inside; absolute host paths.
-    pub masked: Vec<PathBuf>,
+    /// What is protected in the workspace.
+    pub guards: Guards,
+    /// Git directories outside that belong to it.
+    pub externals: Vec<External>,
+    /// Sizes of the in-memory file systems.
+    pub limits: Limits,
     /// Host directories that are hidden in the `host-ro` view: Legion's own.
     pub hidden: Vec<PathBuf>,
     /// The user's home on the host.
@@ -57,6 +63,8 @@ pub struct Spec {
     pub exec_server: PathBuf,
     /// Whether bwrap can mount what an open descriptor refers to; else paths are used.
     pub bind_fd: bool,
+    /// Toolchains of the user's home.
+    pub toolchains: Toolchains,
 }
 
 /// What a session's sandbox depends on besides its persona and workspace.
@@ -70,6 +78,8 @@ pub struct Surroundings {
     pub exec_server: PathBuf,
     /// See [`Spec::bind_fd`].
     pub bind_fd: bool,
+    /// The user's own `PATH`.
+    pub path: String,
 }
 
 impl Spec {
@@ -77,10 +87,14 @@ impl Spec {
     pub fn new(
         persona: &Persona,
         workspace: &Path,
-        masked: Vec<PathBuf>,
+        plan: &Plan,
         surroundings: Surroundings,
     ) -> Outcome<Self> {
-        let Surroundings { hidden, host_home, exec_server, bind_fd } = surroundings;
+        let Surroundings { hidden, host_home, exec_server, bind_fd, path } = surroundings;
+        let toolchains = match &host_home {
+            Some(home) if persona.toolchains => toolchains::find(home, &path),
+            _ => Toolchains::default(),
+        };
         let resolv_conf = match persona.network {
             Network::Host => std::fs::read("/etc/resolv.conf").unwrap_or_default(),
             Network::None => Vec::new(),
@@ -90,14 +104,17 @@ impl Spec {
             mount_at: persona.mount_at,
             network: persona.network,
             workspace: workspace.to_owned(),
-            mounts: persona.mounts.clone(),
-            masked,
+            mounts: existing(persona)?,
+            guards: plan.guards.clone(),
+            externals: plan.externals.clone(),
+            limits: persona.limits.clone(),
             hidden,
             host_home,
             root: read_root()?,
             resolv_conf,
             exec_server,
             bind_fd,
+            toolchains,
         })
     }
 
@@ -122,6 +139,26 @@ impl Spec {
         let host = (self.mount_at == MountAt::Host).then_some(self.workspace.as_path());
         host.into_iter().chain(std::iter::once(Path::new(WORKSPACE)))
     }
+}
+
+/// The persona's mounts without those that may be left out because their source is missing.
+fn existing(persona: &Persona) -> Outcome<Vec<Mount>> {
+    let mut mounts = Vec::new();
+    for mount in &persona.mounts {
+        let missing = mount.from.as_ref().is_some_and(|from| !from.exists());
+        match mount.mode {
+            MountMode::RoTry | MountMode::RwTry if missing => {}
+            _ if missing => {
+                return Err(Failure::config(format_args!(
+                    "persona {} mounts {}, which does not exist: make it, or use ro-try or rw-try",
+                    persona.name,
+                    mount.from.as_deref().unwrap_or(&mount.to).display()
+                )));
+            }
+            _ => mounts.push(mount.clone()),
+        }
+    }
+    Ok(mounts)
 }
 
 fn read_root() -> Outcome<Vec<RootEntry>> {

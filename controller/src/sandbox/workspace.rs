@@ -11,9 +11,6 @@ use rustix::fs::{Mode, OFlags};
 use crate::dirs::Dirs;
 use crate::failure::{Failure, Outcome};
 
-/// Names of files in a workspace that hold secrets and read as empty inside.
-const SECRET_SUFFIXES_SHOWN: [&str; 3] = ["example", "sample", "template"];
-
 /// An open workspace.
 #[derive(Debug)]
 pub struct Workspace {
@@ -53,36 +50,6 @@ impl Workspace {
         let stat = rustix::fs::fstat(&dir).map_err(|error| fail(&error))?;
         Ok(Self { path: real, dir, owner: (stat.st_uid, stat.st_gid) })
     }
-
-    /// The files directly in the workspace that hold secrets by name, and `env_file` when it lies inside: absolute.
-    pub fn secret_files(&self, env_file: &Path) -> Outcome<Vec<PathBuf>> {
-        let fail = |error: std::io::Error| {
-            Failure::config(format_args!("cannot read the workspace {}: {error}", self.path.display()))
-        };
-        let mut files = Vec::new();
-        for entry in std::fs::read_dir(&self.path).map_err(fail)? {
-            let entry = entry.map_err(fail)?;
-            if is_secret_name(&entry.file_name().to_string_lossy())
-                && entry.file_type().map_err(fail)?.is_file()
-            {
-                files.push(entry.path());
-            }
-        }
-        if let Ok(real) = env_file.canonicalize()
-            && real.starts_with(&self.path)
-            && real.is_file()
-            && !files.contains(&real)
-        {
-            files.push(real);
-        }
-        files.sort();
-        Ok(files)
-    }
-}
-
-fn is_secret_name(name: &str) -> bool {
-    name == ".env"
-        || name.strip_prefix(".env.").is_some_and(|suffix| !SECRET_SUFFIXES_SHOWN.contains(&suffix))
 }
 
 /// Opens a canonical path component by component, so that a link put in its place meanwhile is refused.
@@ -117,18 +84,5 @@ mod tests {
         }
         std::os::unix::fs::symlink(&project, home.join("link")).unwrap();
         assert_eq!(open(&home.join("link")).unwrap().path, project.canonicalize().unwrap());
-    }
-
-    #[test]
-    fn secret_files_are_found_by_name() {
-        for (name, secret) in [
-            (".env", true),
-            (".env.local", true),
-            (".env.example", false),
-            (".envrc", false),
-            ("x.env", false),
-        ] {
-            assert_eq!(is_secret_name(name), secret, "{name}");
-        }
     }
 }
