@@ -2,7 +2,7 @@
 //!
 //! Invariant: everything runs on one thread (a `LocalSet`), so state is in cells and never locked across an await.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ use crate::limits::{MAX_ENDED_SESSIONS, MAX_SESSIONS};
 use crate::sandbox::bwrap::Bwrap;
 use crate::sandbox::launch::fill_random;
 use crate::sandbox::spawner::Spawner;
-use crate::sandbox::spec::Surroundings;
+use crate::sandbox::spec::{Sources, Surroundings};
 use crate::sandbox::workspace::Workspace;
 use crate::sandbox::{Launcher, run_as};
 use crate::session::{EndReason, Session};
@@ -46,6 +46,7 @@ pub struct Controller {
     audit: RefCell<AuditLog>,
     digester: Digester,
     sessions: RefCell<BTreeMap<String, Rc<Session>>>,
+    sessions_made: Cell<u32>,
 }
 
 /// What a new session is asked for.
@@ -98,6 +99,8 @@ impl Controller {
             audit: RefCell::new(audit),
             digester: Digester::new(&key),
             sessions: RefCell::default(),
+            // Controllers of root that run side by side start at different stand-in users.
+            sessions_made: Cell::new(std::process::id()),
             config,
             environment,
             dirs,
@@ -138,8 +141,9 @@ impl Controller {
         let base = Environment { cwd: request.cwd, ..self.environment.clone() };
         let path = base.resolve(request.workspace.as_ref().unwrap_or(&persona.workspace));
         let workspace = Workspace::open(&path, self.environment.home(), &self.dirs)?;
-        let own = (self.environment.uid, self.environment.gid);
-        let run_as = run_as::choose(own, workspace.owner, &workspace.path)?;
+        let number = self.sessions_made.get();
+        self.sessions_made.set(number.wrapping_add(1));
+        let run_as = run_as::choose(self.environment.uid, workspace.owner, number);
         self.forget_ended();
         if self.sessions.borrow().len() >= MAX_SESSIONS + MAX_ENDED_SESSIONS {
             return Err(Failure::unavailable(format_args!(
@@ -225,7 +229,11 @@ impl Controller {
                 .collect(),
             host_home: self.environment.home().map(Path::to_owned),
             exec_server: self.exec_server.clone(),
-            bind_fd: self.launcher.bwrap.bind_fd,
+            sources: match (self.environment.uid, self.launcher.bwrap.bind_fd) {
+                (0, _) => Sources::Staged,
+                (_, true) => Sources::Descriptors,
+                (_, false) => Sources::Paths,
+            },
             path: self.environment.var("PATH").unwrap_or_default().to_owned(),
         }
     }

@@ -16,8 +16,6 @@ pub struct Environment {
     pub executable: PathBuf,
     /// Effective user id.
     pub uid: u32,
-    /// Effective group id.
-    pub gid: u32,
 }
 
 impl Environment {

@@ -46,6 +46,5 @@ fn surroundings() -> failure::Outcome<environment::Environment> {
             .and_then(std::fs::canonicalize)
             .map_err(|error| broken("the path of this program", error))?,
         uid: rustix::process::geteuid().as_raw(),
-        gid: rustix::process::getegid().as_raw(),
     })
 }

@@ -6,7 +6,9 @@
 
 use std::ffi::{CStr, CString};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 use tokio::io::unix::AsyncFd;
 
@@ -92,4 +94,128 @@ fn in_child(work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         code if libc::WIFEXITED(status) => Err(io::Error::from_raw_os_error(code)),
         _ => Err(io::Error::other("the helper process was killed")),
     }
+}
+
+/// A copy of a mount, attached nowhere yet.
+pub struct Tree {
+    /// From [`copy_mount`].
+    pub mount: OwnedFd,
+    /// Where it will be attached.
+    pub target: CString,
+    /// Whether the target must be a directory.
+    pub is_directory: bool,
+}
+
+/// Copies the mount tree at a path; with `mapping`, ids on disk are mapped by that user namespace, and set-user-id and
+/// device files mean nothing.
+pub fn copy_mount(at: BorrowedFd<'_>, mapping: Option<BorrowedFd<'_>>) -> io::Result<OwnedFd> {
+    let empty = c"".as_ptr();
+    let flags = libc::OPEN_TREE_CLONE
+        | libc::OPEN_TREE_CLOEXEC
+        | (libc::AT_EMPTY_PATH | libc::AT_RECURSIVE).unsigned_abs();
+    // SAFETY: a system call on a live descriptor and a C string; it returns a new descriptor or -1.
+    let fd = unsafe { libc::syscall(libc::SYS_open_tree, at.as_raw_fd(), empty, flags) };
+    let fd = check(i32::try_from(fd).unwrap_or(-1))?;
+    // SAFETY: the kernel has just made this descriptor, and nobody else knows it.
+    let tree = unsafe { OwnedFd::from_raw_fd(fd) };
+    if let Some(mapping) = mapping {
+        let attributes = libc::mount_attr {
+            attr_set: libc::MOUNT_ATTR_IDMAP | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV,
+            attr_clr: 0,
+            propagation: 0,
+            userns_fd: u64::from(mapping.as_raw_fd().unsigned_abs()),
+        };
+        let size = size_of::<libc::mount_attr>();
+        let flags = libc::AT_EMPTY_PATH | libc::AT_RECURSIVE;
+        // SAFETY: a system call on live descriptors and on a structure whose size is passed along.
+        let result = unsafe {
+            libc::syscall(
+                libc::SYS_mount_setattr,
+                tree.as_raw_fd(),
+                empty,
+                flags,
+                &raw const attributes,
+                size,
+            )
+        };
+        check(i32::try_from(result).unwrap_or(-1))?;
+    }
+    Ok(tree)
+}
+
+/// A user namespace in which root is `id` outside; all other ordinary ids are themselves.
+pub fn root_to(id: u32) -> io::Result<OwnedFd> {
+    let (ready, ready_child) = rustix::pipe::pipe()?;
+    let (done_child, done) = rustix::pipe::pipe()?;
+    let (ready_fd, done_fd, done_parent) =
+        (ready_child.as_raw_fd(), done_child.as_raw_fd(), done.as_raw_fd());
+    // SAFETY: the child makes system calls only until it exits; see `in_child`.
+    let pid = check(unsafe {
+        let pid = libc::fork();
+        if pid == 0 {
+            let mut byte = [0u8; 1];
+            libc::close(done_parent);
+            let status = libc::unshare(libc::CLONE_NEWUSER);
+            if status == 0 {
+                libc::write(ready_fd, byte.as_ptr().cast(), 1);
+                // Lives until the parent has opened the namespace and closes its end.
+                libc::read(done_fd, byte.as_mut_ptr().cast(), 1);
+            }
+            libc::_exit(status);
+        }
+        pid
+    })?;
+    drop((ready_child, done_child));
+    let namespace = map_child(&ready, pid, id);
+    drop(done);
+    let mut status = 0;
+    // SAFETY: waits for our own child and writes into a live integer.
+    check(unsafe { libc::waitpid(pid, &raw mut status, 0) })?;
+    namespace
+}
+
+fn map_child(ready: &OwnedFd, pid: i32, id: u32) -> io::Result<OwnedFd> {
+    let mut byte = [0u8; 1];
+    if rustix::io::read(ready, &mut byte)? == 0 {
+        return Err(io::Error::other("user namespaces are not allowed here"));
+    }
+    let map = format!("0 {id} 1\n1 1 65535\n");
+    for name in ["uid_map", "gid_map"] {
+        std::fs::write(format!("/proc/{pid}/{name}"), &map)?;
+    }
+    Ok(std::fs::File::open(format!("/proc/{pid}/ns/user"))?.into())
+}
+
+/// Makes `command` attach the trees on a fresh stage, in a mount namespace of its own, and change its user for good.
+pub fn mount_and_drop(command: &mut Command, trees: Vec<Tree>, uid: u32, gid: u32) {
+    let stage = CString::new(crate::sandbox::spec::STAGE).unwrap_or_default();
+    let before_exec = move || {
+        let none = std::ptr::null::<libc::c_char>();
+        let (empty, tmpfs, options) = (c"".as_ptr(), c"tmpfs".as_ptr(), c"mode=755,size=1m");
+        // SAFETY: system calls on live descriptors and on C strings that outlive them; nothing is allocated.
+        unsafe {
+            check(libc::unshare(libc::CLONE_NEWNS))?;
+            check(libc::mount(none, c"/".as_ptr(), none, libc::MS_REC | libc::MS_SLAVE, none.cast()))?;
+            let flags = libc::MS_NOSUID | libc::MS_NODEV;
+            check(libc::mount(tmpfs, stage.as_ptr(), tmpfs, flags, options.as_ptr().cast()))?;
+            for tree in &trees {
+                let target = tree.target.as_ptr();
+                if tree.is_directory {
+                    check(libc::mkdir(target, 0o755))?;
+                } else {
+                    check(libc::mknod(target, libc::S_IFREG | 0o644, 0))?;
+                }
+                let from = tree.mount.as_raw_fd();
+                let flags = libc::MOVE_MOUNT_F_EMPTY_PATH;
+                let moved = libc::syscall(libc::SYS_move_mount, from, empty, libc::AT_FDCWD, target, flags);
+                check(i32::try_from(moved).unwrap_or(-1))?;
+            }
+            check(libc::setgroups(0, std::ptr::null()))?;
+            check(libc::setresgid(gid, gid, gid))?;
+            check(libc::setresuid(uid, uid, uid))?;
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec the closure makes system calls only.
+    unsafe { command.pre_exec(before_exec) };
 }

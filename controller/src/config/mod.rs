@@ -150,7 +150,6 @@ mod tests {
             cwd: dir.to_owned(),
             executable: PathBuf::from("/usr/bin/legion-controller"),
             uid: 1000,
-            gid: 1000,
         }
     }
 

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::protect::{Guard, Guards};
-use super::spec::{EXEC_SERVER, ID, RootEntry, Spec, USER};
+use super::spec::{EXEC_SERVER, ID, RootEntry, STAGE, Sources, Spec, USER};
 use crate::config::{Mount, MountMode, Network, View};
 use crate::sys::EMPTY_FILE;
 
@@ -24,8 +24,6 @@ pub mod fd {
     pub const LIFELINE: RawFd = 5;
     /// The bootstrap object.
     pub const BOOTSTRAP: RawFd = 6;
-    /// The exec-server's binary.
-    pub const EXEC_SERVER: RawFd = 7;
     /// The workspace directory, once for each place it is mounted at.
     pub const WORKSPACE: [RawFd; 2] = [8, 9];
     /// The workspace directory once more, as the source of protected paths.
@@ -66,6 +64,9 @@ const SYSTEM: [&str; 7] = ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx3
 /// Of the host's root, what no view takes from the host.
 const NEVER: [&str; 9] = ["dev", "home", "legion", "lost+found", "proc", "root", "run", "sys", "tmp"];
 
+/// The workspace's name in the stage.
+pub const WORKSPACE_IN_STAGE: &str = "workspace";
+
 /// `PATH` inside.
 pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -86,7 +87,12 @@ pub enum Handed {
     /// A file with this content.
     Content(Vec<u8>),
     /// An existing file or directory of the host.
-    Path(PathBuf),
+    Path {
+        /// Absolute.
+        path: PathBuf,
+        /// Whether the sandbox may write it.
+        writable: bool,
+    },
 }
 
 impl Argv {
@@ -107,14 +113,25 @@ impl Argv {
         self.push(&[&"--perms", &"0644", &"--ro-bind-data", &fd, path]);
     }
 
-    /// A mount of a host path; by descriptor where bwrap can, so that its user need not reach the path.
-    fn bind(&mut self, spec: &Spec, writable: bool, from: &Path, to: &Path) {
+    /// A mount of a host path; returns where bwrap finds what lies below it.
+    fn bind(&mut self, spec: &Spec, writable: bool, from: &Path, to: &Path) -> PathBuf {
         let option = if writable { "--bind" } else { "--ro-bind" };
-        if spec.bind_fd {
-            let fd = self.hand(Handed::Path(from.to_owned()));
-            self.push(&[&format!("{option}-fd"), &fd, &to]);
-        } else {
-            self.push(&[&option, &from, &to]);
+        let handed = Handed::Path { path: from.to_owned(), writable };
+        match spec.sources {
+            Sources::Descriptors => {
+                let fd = self.hand(handed);
+                self.push(&[&format!("{option}-fd"), &fd, &to]);
+                from.to_owned()
+            }
+            Sources::Paths => {
+                self.push(&[&option, &from, &to]);
+                from.to_owned()
+            }
+            Sources::Staged => {
+                let staged = Path::new(STAGE).join(self.hand(handed));
+                self.push(&[&option, &staged, &to]);
+                staged
+            }
         }
     }
 
@@ -142,10 +159,9 @@ pub fn build(spec: &Spec) -> Argv {
         mount(&mut argv, spec, item);
     }
     for (place, fd) in spec.workspace_mounts().zip(fd::WORKSPACE) {
-        if spec.bind_fd {
-            argv.push(&[&"--bind-fd", &fd.to_string(), &place]);
-        } else {
-            argv.push(&[&"--bind", &spec.workspace, &place]);
+        match spec.sources {
+            Sources::Descriptors => argv.push(&[&"--bind-fd", &fd.to_string(), &place]),
+            Sources::Paths | Sources::Staged => argv.push(&[&"--bind", &workspace_source(spec), &place]),
         }
     }
     for item in spec.mounts.iter().filter(|item| inside_workspace(spec, item)) {
@@ -156,11 +172,7 @@ pub fn build(spec: &Spec) -> Argv {
     // A real file: what --ro-bind-data shows is unlinked already and cannot be mounted again.
     let empty = argv.hand(Handed::Content(Vec::new()));
     argv.push(&[&"--perms", &"0444", &"--file", &empty, &OsStr::from_bytes(EMPTY_FILE.to_bytes())]);
-    if spec.bind_fd {
-        argv.push(&[&"--ro-bind-fd", &fd::EXEC_SERVER.to_string(), &EXEC_SERVER]);
-    } else {
-        argv.push(&[&"--ro-bind", &spec.exec_server, &EXEC_SERVER]);
-    }
+    argv.bind(spec, false, &spec.exec_server, Path::new(EXEC_SERVER));
     argv.push(&[&"--remount-ro", &"/", &"--chdir", &spec.cwd()]);
     variables(&mut argv, spec);
     argv.push(&[&"--block-fd", &fd::BLOCK.to_string(), &"--json-status-fd", &fd::STATUS.to_string()]);
@@ -248,8 +260,8 @@ fn inside_workspace(spec: &Spec, mount: &Mount) -> bool {
 
 fn mount(argv: &mut Argv, spec: &Spec, mount: &Mount) {
     match (mount.mode, &mount.from) {
-        (MountMode::Ro | MountMode::RoTry, Some(from)) => argv.bind(spec, false, from, &mount.to),
-        (MountMode::Rw | MountMode::RwTry, Some(from)) => argv.bind(spec, true, from, &mount.to),
+        (MountMode::Ro | MountMode::RoTry, Some(from)) => drop(argv.bind(spec, false, from, &mount.to)),
+        (MountMode::Rw | MountMode::RwTry, Some(from)) => drop(argv.bind(spec, true, from, &mount.to)),
         (MountMode::Tmpfs, _) => argv.tmpfs("0755", spec.limits.tmp, &mount.to),
         (MountMode::Mask, _) => argv.file(&mount.to, b""),
         // The configuration does not let such a mount pass.
@@ -259,18 +271,22 @@ fn mount(argv: &mut Argv, spec: &Spec, mount: &Mount) {
 
 /// Pins, read-only paths and masks, at every place the workspace is mounted.
 fn protections(argv: &mut Argv, spec: &Spec) {
-    // Through the descriptor: the host may rename the workspace, and root sees it through a mapped mount.
-    let source = if spec.bind_fd {
-        PathBuf::from(format!("/proc/self/fd/{}", fd::SOURCE))
-    } else {
-        spec.workspace.clone()
-    };
+    let source = workspace_source(spec);
     for place in spec.workspace_mounts() {
         guard(argv, &spec.guards, &source, place);
     }
     for external in &spec.externals {
-        argv.bind(spec, true, &external.path, &external.path);
-        guard(argv, &external.guards, &external.path, &external.path);
+        let source = argv.bind(spec, true, &external.path, &external.path);
+        guard(argv, &external.guards, &source, &external.path);
+    }
+}
+
+/// The workspace as bwrap finds it, for mounts of what lies in it.
+fn workspace_source(spec: &Spec) -> PathBuf {
+    match spec.sources {
+        Sources::Descriptors => PathBuf::from(format!("/proc/self/fd/{}", fd::SOURCE)),
+        Sources::Paths => spec.workspace.clone(),
+        Sources::Staged => Path::new(STAGE).join(WORKSPACE_IN_STAGE),
     }
 }
 
@@ -362,7 +378,7 @@ mod tests {
             ],
             resolv_conf: Vec::new(),
             exec_server: "/opt/legion-exec-server".into(),
-            bind_fd: true,
+            sources: Sources::Descriptors,
             toolchains: Toolchains::default(),
         }
     }

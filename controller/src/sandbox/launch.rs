@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Seek, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use legion_protocol::bootstrap::{Bootstrap, CommandLimits};
@@ -21,13 +21,14 @@ use tokio::time::timeout;
 use tokio_tungstenite::WebSocketStream;
 use zeroize::Zeroizing;
 
-use super::argv::{self, Handed, fd};
+use super::argv::{self, Handed, WORKSPACE_IN_STAGE, fd};
 use super::bwrap::Bwrap;
 use super::process::Process;
 use super::run_as::RunAs;
 use super::seccomp;
 use super::spawner::{Job, Spawner};
-use super::spec::Spec;
+use super::spec::{Sources, Spec};
+use super::stage::Stage;
 use super::workspace::Workspace;
 use crate::audit::chain::hex;
 use crate::audit::record::SandboxFacts;
@@ -113,7 +114,7 @@ impl Launcher {
             bwrap: self.bwrap.version.clone(),
             arguments_sha256,
             pid: process.pid,
-            uid: run_as.uid,
+            uid: run_as.uid(),
             ..SandboxFacts::default()
         };
         rustix::io::ioctl_fionbio(&status, true).map_err(|error| failed(error.into()))?;
@@ -156,19 +157,34 @@ impl Launcher {
         for (program, number) in seccomp::programs(seccomp)?.iter().zip(fd::SECCOMP) {
             fds.push((memory_file("seccomp", program).map_err(failed)?, number));
         }
-        if spec.bind_fd {
-            fds.push((File::open(&spec.exec_server).map_err(failed)?.into(), fd::EXEC_SERVER));
+        let mut stage = Stage::for_user(run_as)?;
+        if let Some(stage) = &mut stage {
+            stage
+                .add(workspace.dir.as_fd(), WORKSPACE_IN_STAGE, true)
+                .map_err(|error| stage.failure(&workspace.path, &error))?;
+        } else if spec.sources == Sources::Descriptors {
             let places = fd::WORKSPACE.into_iter().take(spec.workspace_mounts().count());
             for number in places.chain([fd::SOURCE]) {
                 fds.push((workspace.dir.try_clone().map_err(failed)?, number));
             }
         }
         for (handed, number) in argv.handed.iter().zip(fd::DATA..) {
-            fds.push((hand(handed)?, number));
+            let fd = match handed {
+                Handed::Content(content) => memory_file("file", content).map_err(failed)?,
+                Handed::Path { path, writable } => {
+                    let fd = open_path(path)?;
+                    if let Some(stage) = &mut stage {
+                        let added = stage.add(fd.as_fd(), &number.to_string(), *writable);
+                        added.map_err(|error| stage.failure(path, &error))?;
+                    }
+                    fd
+                }
+            };
+            fds.push((fd, number));
         }
         let mut line = vec!["--args".to_owned(), fd::ARGS.to_string()];
         line.extend(argv.command);
-        let job = Job { program: self.bwrap.path.clone(), args: line, fds, run_as };
+        let job = Job { program: self.bwrap.path.clone(), args: line, fds, run_as, stage };
         let arguments_sha256 = hex(digest::digest(&digest::SHA256, &arguments).as_ref());
         Ok(Prepared { job, arguments_sha256, lifeline, go, status, socket_name, token })
     }
@@ -282,17 +298,10 @@ fn bootstrap(
     Ok(json)
 }
 
-/// Opens what bwrap is handed.
-fn hand(handed: &Handed) -> Outcome<OwnedFd> {
-    match handed {
-        Handed::Content(content) => memory_file("file", content)
-            .map_err(|error| Failure::unavailable(format_args!("cannot prepare the sandbox: {error}"))),
-        Handed::Path(path) => {
-            let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC;
-            rustix::fs::open(path, flags, rustix::fs::Mode::empty())
-                .map_err(|error| Failure::config(format_args!("cannot mount {}: {error}", path.display())))
-        }
-    }
+fn open_path(path: &Path) -> Outcome<OwnedFd> {
+    let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, rustix::fs::Mode::empty())
+        .map_err(|error| Failure::config(format_args!("cannot mount {}: {error}", path.display())))
 }
 
 /// A file without a name that holds `content`, at its beginning.

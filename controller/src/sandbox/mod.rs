@@ -14,6 +14,7 @@ pub mod run_as;
 pub mod seccomp;
 pub mod spawner;
 pub mod spec;
+pub mod stage;
 pub mod toolchains;
 pub mod watch;
 pub mod workspace;

@@ -9,10 +9,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Sender, channel};
 
 use command_fds::{CommandFdExt, FdMapping};
-use std::os::unix::process::CommandExt;
 use tokio::sync::oneshot;
 
 use super::run_as::RunAs;
+use super::stage::Stage;
 use crate::failure::{Failure, Outcome};
 
 /// One bwrap to start: its arguments come by descriptor.
@@ -25,6 +25,8 @@ pub struct Job {
     pub fds: Vec<(OwnedFd, i32)>,
     /// The user it runs as.
     pub run_as: RunAs,
+    /// What is mounted for that user beforehand, when the controller is root.
+    pub stage: Option<Stage>,
 }
 
 type Request = (Job, oneshot::Sender<std::io::Result<Child>>);
@@ -62,9 +64,8 @@ fn spawn(job: Job) -> std::io::Result<Child> {
     let mut command = Command::new(job.program);
     command.args(job.args).env_clear().current_dir("/");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    if job.run_as.drop {
-        // Being root, std also empties the supplementary groups.
-        command.uid(job.run_as.uid).gid(job.run_as.gid);
+    if let (Some(stage), Some((uid, gid))) = (job.stage, job.run_as.drop_to()) {
+        stage.prepare(&mut command, uid, gid);
     }
     let mappings = job.fds.into_iter().map(|(parent_fd, child_fd)| FdMapping { parent_fd, child_fd });
     command.fd_mappings(mappings.collect()).map_err(|error| std::io::Error::other(error.to_string()))?;

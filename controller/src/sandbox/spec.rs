@@ -23,6 +23,20 @@ pub const USER: &str = "legion";
 /// User and group id inside.
 pub const ID: u32 = 1000;
 
+/// How bwrap is told what to mount.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sources {
+    /// By open descriptors (`--bind-fd`).
+    Descriptors,
+    /// By paths, where bwrap is too old for that.
+    Paths,
+    /// By paths below [`STAGE`], where a root controller has mounted everything for a user who could not reach it.
+    Staged,
+}
+
+/// A directory of root's that holds, in the mount namespace of one bwrap, everything that one mounts.
+pub const STAGE: &str = "/run/legion-stage";
+
 /// An entry of the host's root directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RootEntry {
@@ -61,8 +75,8 @@ pub struct Spec {
     pub resolv_conf: Vec<u8>,
     /// The exec-server's binary on the host.
     pub exec_server: PathBuf,
-    /// Whether bwrap can mount what an open descriptor refers to; else paths are used.
-    pub bind_fd: bool,
+    /// How bwrap is told what to mount.
+    pub sources: Sources,
     /// Toolchains of the user's home.
     pub toolchains: Toolchains,
 }
@@ -76,8 +90,8 @@ pub struct Surroundings {
     pub host_home: Option<PathBuf>,
     /// See [`Spec::exec_server`].
     pub exec_server: PathBuf,
-    /// See [`Spec::bind_fd`].
-    pub bind_fd: bool,
+    /// See [`Spec::sources`].
+    pub sources: Sources,
     /// The user's own `PATH`.
     pub path: String,
 }
@@ -90,7 +104,7 @@ impl Spec {
         plan: &Plan,
         surroundings: Surroundings,
     ) -> Outcome<Self> {
-        let Surroundings { hidden, host_home, exec_server, bind_fd, path } = surroundings;
+        let Surroundings { hidden, host_home, exec_server, sources, path } = surroundings;
         let toolchains = match &host_home {
             Some(home) if persona.toolchains => toolchains::find(home, &path),
             _ => Toolchains::default(),
@@ -113,7 +127,7 @@ impl Spec {
             root: read_root()?,
             resolv_conf,
             exec_server,
-            bind_fd,
+            sources,
             toolchains,
         })
     }
