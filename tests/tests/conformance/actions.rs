@@ -32,20 +32,10 @@ impl Runner<'_> {
             Action::Connect(step) => self.connect_step(&step),
             Action::Dropped(step) => self.dropped(&step.on),
             Action::Drop(step) => self.conn(&step.drop)?.hang_up(step.reset),
-            Action::Close(step) => {
-                let payload = vec![0x03, 0xe8];
-                self.conn(&step.on)?.send_frame(Outgoing {
-                    opcode: 8,
-                    fin: true,
-                    rsv: 0,
-                    masked: true,
-                    payload,
-                })?;
-                self.dropped(&step.on)
-            }
+            Action::Close(step) => self.close(&step),
             Action::Pong(step) => self.pong(&step),
             Action::Sizes(step) => self.sizes(&step),
-            Action::File(step) => self.scratch.check(&step, &mut self.vars),
+            Action::File(step) => self.scratch.check(&step, &self.vars),
             Action::Make(step) => self.scratch.make(&step.make, &self.vars),
             Action::Remove(step) => self.scratch.remove(&step.remove),
             Action::Http(step) => self.http(&step),
@@ -119,7 +109,7 @@ impl Runner<'_> {
             "longestChunk": step.chunk_max.map_or_else(|| any.clone(), |max| json!({"$range": [0, max]})),
             "lastSeq": step.last_seq.clone().unwrap_or(any),
         });
-        matcher::matches(&self.vars.expectation(&expected)?, &observed, &mut self.vars)
+        matcher::matches(&self.vars.expectation(&expected)?, &observed, &self.vars)
     }
 
     fn note(&mut self, step: &step::Note) -> Result<(), String> {
@@ -131,7 +121,7 @@ impl Runner<'_> {
         let note = note.ok_or_else(|| format!("no {} arrived", step.note))?;
         let expected = self.vars.expectation(&json!({"method": step.note, "params": step.params}))?;
         let observed = self.vars.normalise(&note);
-        matcher::matches(&expected, &observed, &mut self.vars)
+        matcher::matches(&expected, &observed, &self.vars)
     }
 
     fn silence(&mut self, step: &step::Silence) -> Result<(), String> {
@@ -154,6 +144,18 @@ impl Runner<'_> {
         if step.handshake.unwrap_or(true) { self.handshake(&step.connect, resume.as_deref()) } else { Ok(()) }
     }
 
+    fn close(&mut self, step: &step::Close) -> Result<(), String> {
+        let payload = step.status.map_or_else(Vec::new, |status| status.to_be_bytes().to_vec());
+        let conn = self.conn(&step.on)?;
+        conn.close_expected = step.answered;
+        conn.send_frame(Outgoing { opcode: 8, fin: true, rsv: 0, masked: true, payload })?;
+        self.dropped(&step.on)?;
+        if self.conn(&step.on)?.close_expected {
+            return Err("expected a Close frame in answer, none came".into());
+        }
+        Ok(())
+    }
+
     fn pong(&mut self, step: &step::Pong) -> Result<(), String> {
         let pong = self.conn(&step.on)?.wait(WAIT, |conn| conn.pongs.pop_front())?;
         match pong {
@@ -173,7 +175,7 @@ impl Runner<'_> {
             "largestMessage": step.largest_message.as_ref().unwrap_or(&any),
             "mostFrames": step.most_frames.as_ref().unwrap_or(&any),
         });
-        matcher::matches(&expected, &observed, &mut self.vars)
+        matcher::matches(&expected, &observed, &self.vars)
     }
 
     fn http(&mut self, step: &step::Http) -> Result<(), String> {
@@ -208,7 +210,7 @@ impl Runner<'_> {
                 })
             })
             .collect();
-        matcher::matches(&Value::Array(expected), &Value::Array(observed), &mut self.vars)
+        matcher::matches(&Value::Array(expected), &Value::Array(observed), &self.vars)
     }
 
     /// A raw request text, or `{"upgrade": target, "headers": [line, …]}`.
@@ -290,7 +292,7 @@ impl Runner<'_> {
     ) -> Result<(), String> {
         if let Some(expected) = &step.line {
             let line = stdout.recv_timeout(SERVER_TIMEOUT).map_err(|e| format!("no line on stdout: {e}"))?;
-            matcher::matches(expected, &line.into(), &mut self.vars)?;
+            matcher::matches(expected, &line.into(), &self.vars)?;
         }
         match step.signal.as_deref() {
             Some("TERM") => server::signal(child, Signal::TERM)?,
@@ -299,10 +301,10 @@ impl Runner<'_> {
             None => {}
         }
         let rest = server::end_of(stdout, SERVER_TIMEOUT)?.join("\n");
-        matcher::matches(&step.stdout, &rest.into(), &mut self.vars)?;
+        matcher::matches(&step.stdout, &rest.into(), &self.vars)?;
         let errors = self.vars.normalise_text(&server::end_of(stderr, SERVER_TIMEOUT)?.join("\n"));
         match &step.stderr {
-            Some(expected) => matcher::matches(expected, &errors.into(), &mut self.vars),
+            Some(expected) => matcher::matches(expected, &errors.into(), &self.vars),
             None => Ok(()),
         }
     }

@@ -56,6 +56,8 @@ pub(crate) struct Conn {
     trace: VecDeque<String>,
     /// Whether this connection took over a session, whose processes have sequence numbers already.
     pub(crate) resumed: bool,
+    /// Whether a Close frame of the server is due: we sent one, and this server answers it.
+    pub(crate) close_expected: bool,
     /// Whether a notification ahead of the response to its `process/start`, or out of the order of `seq`, is a
     /// violation. SPEC 4.2 says so of the original too, but under load it does both.
     pub(crate) strict_order: bool,
@@ -106,6 +108,7 @@ impl Conn {
             most_frames: 0,
             trace: VecDeque::new(),
             resumed: false,
+            close_expected: false,
             strict_order: false,
         }
     }
@@ -139,7 +142,8 @@ impl Conn {
         let Link::WebSocket(stream) = &mut self.link else {
             return Err("frames need an open WebSocket".into());
         };
-        let line = format!("frame opcode {} fin {} of {} bytes", frame.opcode, frame.fin, frame.payload.len());
+        let line =
+            format!("frame opcode {} fin {} of {} bytes", frame.opcode, frame.fin, frame.payload.len());
         let sent = frame.write(stream);
         self.note_line('>', &line);
         self.sent(sent)
@@ -162,7 +166,8 @@ impl Conn {
         if let Link::WebSocket(stream) = &self.link
             && reset
         {
-            rustix::net::sockopt::set_socket_linger(stream, Some(Duration::ZERO)).map_err(|e| e.to_string())?;
+            rustix::net::sockopt::set_socket_linger(stream, Some(Duration::ZERO))
+                .map_err(|e| e.to_string())?;
         }
         self.close(if reset { Shutdown::Read } else { Shutdown::Both });
         self.ended = Some("hung up by the case".into());
@@ -232,6 +237,7 @@ impl Conn {
                 self.send_frame(Outgoing { opcode: 10, fin: true, rsv: 0, masked: true, payload })?;
             }
             Incoming::Pong(payload) => self.pongs.push_back(payload),
+            Incoming::Close if self.close_expected => self.close_expected = false,
             Incoming::Close => self.violations.push("the server sent a Close frame (SPEC 1.4)".into()),
             Incoming::Ended(how) => self.ended = Some(how),
         }
@@ -267,7 +273,8 @@ impl Conn {
         let log = self.processes.entry(id.to_owned()).or_insert_with(|| ProcessLog::new(resumed));
         match log.add(value) {
             Ok(false) if self.strict_order => {
-                self.violations.push(format!("seq out of order (SPEC 4.2): {}", crate::matcher::short(value)));
+                self.violations
+                    .push(format!("seq out of order (SPEC 4.2): {}", crate::matcher::short(value)));
             }
             Ok(_) => {}
             Err(violation) => self.violations.push(violation),

@@ -42,6 +42,7 @@ struct Environment {
     legion_bin_dir: Option<PathBuf>,
     user: String,
     record: Option<PathBuf>,
+    cases: Option<PathBuf>,
 }
 
 #[expect(
@@ -55,6 +56,7 @@ fn environment() -> Environment {
         legion_bin_dir: path("LEGION_BIN_DIR"),
         user: std::env::var("LEGION_TEST_USER").unwrap_or_else(|_| "legion-test".into()),
         record: path("LEGION_CONFORMANCE_RECORD"),
+        cases: path("LEGION_CONFORMANCE_CASES"),
     }
 }
 
@@ -75,7 +77,8 @@ fn suite(arguments: &Arguments) -> Result<ExitCode, String> {
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     let environment = environment();
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let groups = case::load(&here.join("tests/conformance/cases"))?;
+    let cases = environment.cases.clone().unwrap_or_else(|| here.join("tests/conformance/cases"));
+    let groups = case::load(&cases)?;
     let base = tempfile::Builder::new().prefix("legion-conformance-").tempdir().map_err(|e| e.to_string())?;
     let mode = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o755);
     std::fs::set_permissions(base.path(), mode).map_err(|e| e.to_string())?;
@@ -114,22 +117,29 @@ fn programs(
 }
 
 fn original(environment: &Environment, here: &Path, base: &Path) -> Result<PathBuf, String> {
-    let packaged = "node_modules/@openai/codex-linux-x64/vendor/x86_64-unknown-linux-musl/bin/codex";
-    let program = environment.codex_bin.clone().unwrap_or_else(|| here.join("clients").join(packaged));
-    if !program.is_file() {
-        let path = program.display();
-        return Err(format!("{path} does not exist; run npm ci in tests/clients or set LEGION_CODEX_BIN"));
+    // The platform package itself, or the wrapper package with the platform package next to it.
+    let packages = ["codex", "codex-linux-x64"];
+    let mut candidates: Vec<PathBuf> = environment.codex_bin.iter().cloned().collect();
+    if candidates.is_empty() {
+        let scope = here.join("clients/node_modules/@openai");
+        candidates =
+            packages.map(|p| scope.join(p).join("vendor/x86_64-unknown-linux-musl/bin/codex")).into();
     }
-    let output = Command::new(&program).arg("--version").output().map_err(|e| e.to_string())?;
+    let Some(program) = candidates.iter().find(|path| path.is_file()) else {
+        return Err(format!(
+            "none of {candidates:?} exists; run npm ci in tests/clients or set LEGION_CODEX_BIN"
+        ));
+    };
+    let output = Command::new(program).arg("--version").output().map_err(|e| e.to_string())?;
     let version = String::from_utf8_lossy(&output.stdout);
-    if !version.contains(ORIGINAL_VERSION) {
+    if version.trim().rsplit(' ').next() != Some(ORIGINAL_VERSION) {
         return Err(format!(
             "{} is {version}, the cases were observed on {ORIGINAL_VERSION}",
             program.display()
         ));
     }
     // The program looks for its helpers one directory up.
-    user::reachable(&program, 2, base)
+    user::reachable(program, 2, base)
 }
 
 fn legion(environment: &Environment, base: &Path) -> Result<PathBuf, String> {

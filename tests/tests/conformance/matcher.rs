@@ -9,12 +9,12 @@ use serde_json::{Map, Value};
 
 use crate::vars::Vars;
 
-/// Compares; `Err` says where and how the two differ. Bindings of `$bind` go to `vars`.
-pub(crate) fn matches(expected: &Value, observed: &Value, vars: &mut Vars) -> Result<(), String> {
+/// Compares; `Err` says where and how the two differ.
+pub(crate) fn matches(expected: &Value, observed: &Value, vars: &Vars) -> Result<(), String> {
     compare(expected, observed, "", vars)
 }
 
-fn compare(expected: &Value, observed: &Value, at: &str, vars: &mut Vars) -> Result<(), String> {
+fn compare(expected: &Value, observed: &Value, at: &str, vars: &Vars) -> Result<(), String> {
     match (expected, observed) {
         (Value::Object(map), _) if operator(map).is_some() => {
             let (name, argument) = operator(map).unwrap_or(("", &Value::Null));
@@ -40,7 +40,7 @@ fn members(
     have: &Map<String, Value>,
     exact: bool,
     at: &str,
-    vars: &mut Vars,
+    vars: &Vars,
 ) -> Result<(), String> {
     for (name, expected) in want {
         let here = format!("{at}.{name}");
@@ -58,7 +58,7 @@ fn members(
     }
 }
 
-fn apply(name: &str, argument: &Value, observed: &Value, at: &str, vars: &mut Vars) -> Result<(), String> {
+fn apply(name: &str, argument: &Value, observed: &Value, at: &str, vars: &Vars) -> Result<(), String> {
     let failed = || differ(at, &serde_json::json!({ name: argument }), observed);
     let check = |ok: bool| if ok { Ok(()) } else { Err(failed()) };
     let text = observed.as_str().unwrap_or_default();
@@ -69,7 +69,6 @@ fn apply(name: &str, argument: &Value, observed: &Value, at: &str, vars: &mut Va
         "$prefix" => check(observed.is_string() && text.starts_with(wanted)),
         "$suffix" => check(observed.is_string() && text.ends_with(wanted)),
         "$contains" => check(observed.is_string() && text.contains(wanted)),
-        "$uuid4" => check(is_uuid4(text)),
         "$length" => check(
             argument.as_u64()
                 == observed.as_array().map(|a| a.len() as u64).or(observed.as_str().map(|s| s.len() as u64)),
@@ -86,23 +85,20 @@ fn apply(name: &str, argument: &Value, observed: &Value, at: &str, vars: &mut Va
             compare(argument, &inner, &format!("{at}:decoded"), vars)
         }
         "$optional" => compare(argument, observed, at, vars),
-        "$bind" => {
-            vars.bind(wanted, observed.clone());
-            Ok(())
-        }
-        "$same" => check(vars.bound(wanted) == Some(observed)),
         "$subset" => match (argument.as_object(), observed.as_object()) {
             (Some(want), Some(have)) => members(want, have, false, at, vars),
             _ => Err(failed()),
         },
         "$oneOf" => {
             let options = argument.as_array().ok_or_else(failed)?;
-            check(options.iter().any(|option| compare(option, observed, at, &mut vars.clone()).is_ok()))
+            check(options.iter().any(|option| compare(option, observed, at, vars).is_ok()))
         }
         "$unordered" | "$includes" => collection(name == "$unordered", argument, observed, at, vars),
         "$outputBytes" => {
             let total: usize = joined(observed)
-                .and_then(|streams| streams.as_object().map(|s| s.values().filter_map(Value::as_str).map(str::len).sum()))
+                .and_then(|streams| {
+                    streams.as_object().map(|s| s.values().filter_map(Value::as_str).map(str::len).sum())
+                })
                 .ok_or_else(failed)?;
             compare(&serde_json::json!({ "$range": argument }), &total.into(), at, vars)
         }
@@ -112,13 +108,13 @@ fn apply(name: &str, argument: &Value, observed: &Value, at: &str, vars: &mut Va
 }
 
 /// Every expected item is found once; with `whole`, nothing is left over.
-fn collection(whole: bool, want: &Value, have: &Value, at: &str, vars: &mut Vars) -> Result<(), String> {
+fn collection(whole: bool, want: &Value, have: &Value, at: &str, vars: &Vars) -> Result<(), String> {
     let (Some(want), Some(have)) = (want.as_array(), have.as_array()) else {
         return Err(differ(at, want, have));
     };
     let mut left: Vec<&Value> = have.iter().collect();
     for item in want {
-        let found = left.iter().position(|candidate| compare(item, candidate, at, &mut vars.clone()).is_ok());
+        let found = left.iter().position(|candidate| compare(item, candidate, at, vars).is_ok());
         let index = found.ok_or_else(|| {
             format!("{at}: no item like {} in {}", short(item), short(&have.clone().into()))
         })?;
@@ -154,7 +150,8 @@ fn decode(text: &str, at: &str, vars: &Vars) -> Result<String, String> {
     Ok(vars.normalise_text(&String::from_utf8_lossy(&bytes)))
 }
 
-fn is_uuid4(text: &str) -> bool {
+/// Whether a text is a version 4 UUID in lower case, as session ids are (SPEC 3.1).
+pub(crate) fn is_uuid4(text: &str) -> bool {
     text.len() == 36
         && text.char_indices().all(|(i, c)| match i {
             8 | 13 | 18 | 23 => c == '-',

@@ -52,7 +52,8 @@ impl ProcessLog {
 
     /// Adds a `process/…` notification, and those that waited for it. `Ok(false)`: it came out of order.
     pub(crate) fn add(&mut self, note: &Value) -> Result<bool, String> {
-        let seq = note["params"]["seq"].as_u64().ok_or_else(|| format!("notification without seq: {note}"))?;
+        let seq =
+            note["params"]["seq"].as_u64().ok_or_else(|| format!("notification without seq: {note}"))?;
         let first = self.mid_stream && self.last_seq == 0;
         if seq <= self.last_seq || self.early.contains_key(&seq) || self.early.len() > MAX_EARLY {
             return Err(format!("seq {seq} after {} (SPEC 4.2): {note}", self.last_seq));

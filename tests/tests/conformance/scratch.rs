@@ -159,7 +159,7 @@ impl Scratch {
     }
 
     /// Compares a path with what a step expects of it.
-    pub(crate) fn check(&self, want: &File, vars: &mut Vars) -> Result<(), String> {
+    pub(crate) fn check(&self, want: &File, vars: &Vars) -> Result<(), String> {
         let path = self.path(&want.file)?;
         let Ok(metadata) = fs::symlink_metadata(&path) else {
             return same("kind", want.kind.as_deref().unwrap_or("file"), "missing");

@@ -7,11 +7,13 @@ use serde_json::{Map, Value};
 
 use crate::case::{Step, members};
 
-/// What the answer to a request must be; exactly one of the three.
+/// What the answer to a request must be.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Expect {
     Result(Value),
     Error(Value),
+    /// The result or the error, where a race decides.
+    Either(Value, Value),
     /// The server drops the connection instead of answering.
     Dropped,
     #[default]
@@ -33,7 +35,7 @@ pub(crate) enum Action {
     /// The server drops this connection: no error, no Close frame.
     Dropped(OnlyOn),
     Drop(Hangup),
-    Close(OnlyOn),
+    Close(Close),
     Pong(Pong),
     Sizes(Sizes),
     File(File),
@@ -151,8 +153,20 @@ action!(
     }
 );
 action!(
-    /// `dropped` or `close`, which have no members of their own.
-    OnlyOn { #[serde(rename = "dropped", alias = "close")] _flag: bool }
+    /// `dropped`, which has no members of its own.
+    OnlyOn { #[serde(rename = "dropped")] _flag: bool }
+);
+action!(
+    /// Sends a Close frame and waits for the end of the connection.
+    Close {
+        #[serde(rename = "close")]
+        _flag: bool,
+        /// Status in the frame; none: an empty frame.
+        status: Option<u16>,
+        /// Whether the server answers with a Close frame of its own.
+        #[serde(default)]
+        answered: bool,
+    }
 );
 action!(Hangup {
     drop: String,
@@ -287,6 +301,7 @@ pub(crate) fn expectation(
     match (result, error, dropped) {
         (Some(result), None, None) => Ok(Expect::Result(result.clone())),
         (None, Some(error), None) => Ok(Expect::Error(error.clone())),
+        (Some(result), Some(error), None) => Ok(Expect::Either(result.clone(), error.clone())),
         (None, None, Some(true)) => Ok(Expect::Dropped),
         (None, None, None) => Ok(Expect::Nothing),
         _ => Err("want one of result, error, dropped: true".into()),

@@ -32,21 +32,18 @@ impl Vars {
         self.volatile.sort_by_key(|(_, value)| std::cmp::Reverse(value.len()));
     }
 
-    /// Remembers an observed value under a name of the case.
+    /// Adds a value that is replaced in what is sent only.
     pub(crate) fn bind(&mut self, name: &str, value: Value) {
         self.bound.retain(|(have, _)| have != name);
         self.bound.push((name.to_owned(), value));
-    }
-
-    pub(crate) fn bound(&self, name: &str) -> Option<&Value> {
-        self.bound.iter().find(|(have, _)| have == name).map(|(_, value)| value)
     }
 
     fn lookup(&self, name: &str) -> Option<String> {
         if let Some((_, value)) = self.volatile.iter().find(|(have, _)| have == name) {
             return Some(value.clone());
         }
-        self.bound(name).map(|value| match value {
+        let bound = self.bound.iter().find(|(have, _)| have == name);
+        bound.map(|(_, value)| match value {
             Value::String(text) => text.clone(),
             other => other.to_string(),
         })
@@ -113,7 +110,6 @@ impl Vars {
             }
             "$concat" => list()?.iter().map(text).collect::<Result<String, _>>()?,
             "$b64" => STANDARD.encode(text(argument)?),
-            "$json" => argument.to_string(),
             "$jwt" => crate::jwt::sign(argument)?,
             "$list" => {
                 let times =
@@ -167,7 +163,7 @@ impl Vars {
     }
 }
 
-const GENERATORS: [&str; 6] = ["$repeat", "$concat", "$b64", "$json", "$jwt", "$list"];
+const GENERATORS: [&str; 5] = ["$repeat", "$concat", "$b64", "$jwt", "$list"];
 
 fn generator(map: &Map<String, Value>) -> Option<(&str, &Value)> {
     let (name, argument) = map.iter().next()?;
