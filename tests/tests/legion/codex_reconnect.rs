@@ -3,18 +3,27 @@
 //! Invariant: the order of events is forced by pipes between the command and the test, not by time.
 
 use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::Arc;
 
+use legion_tests::child::within;
 use legion_tests::codex::{Codex, assert_ran, exit_code, printed, session_id};
 use legion_tests::cut_proxy::CutProxy;
 use legion_tests::mock_model::{MockModel, Script};
 use legion_tests::model_items::{
     SHORT_YIELD_MS, exec, exec_in_background, say, write_stdin, write_stdin_and_yield,
 };
+use tokio::sync::oneshot;
 
 use crate::played::Played;
 use crate::stage::Stage;
 
-at_every_url!(output_during_an_outage, the_end_during_an_outage, a_write_in_flight_is_done_once);
+at_every_url!(
+    output_during_an_outage,
+    the_end_during_an_outage,
+    a_write_in_flight_is_done_once,
+    a_start_in_flight_is_called_off,
+);
 
 /// The stage, reached through a proxy.
 async fn behind_a_proxy(stage: &mut Stage) -> CutProxy {
@@ -23,19 +32,39 @@ async fn behind_a_proxy(stage: &mut Stage) -> CutProxy {
     proxy
 }
 
+/// A script that runs `cmd` and waits for its end in a second call; and the moment at which the client knows that the
+/// command runs. A start in flight would be lost with the connection (SPEC 11.7), and that is not what is tried here.
+fn run_and_wait(cmd: &str) -> (Script, oneshot::Receiver<()>) {
+    let (running, known) = oneshot::channel();
+    let script = Script::new()
+        .item(exec_in_background("c1", cmd, false))
+        .answer(move |request| async move {
+            let session = session_id(&request.output_text("c1"));
+            running.send(()).expect("the test waits for it");
+            vec![write_stdin("c2", session, "")]
+        })
+        .item(say("done"));
+    (script, known)
+}
+
+fn all_printed(played: &Played) -> String {
+    ["c1", "c2"].map(|call| printed(&played.output(call)).to_owned()).concat()
+}
+
 async fn output_during_an_outage(mut stage: Stage) {
     /// Lines printed while there is no connection: less than Codex shows to the model without cutting.
     const MISSED: usize = 2_000;
     let proxy = behind_a_proxy(&mut stage).await;
     let mut reports = stage.scratch.fifo("workspace/reports").signals();
     let gate = stage.scratch.fifo("workspace/gate").gate();
-    let step = |name: &str| format!("echo {name} > reports; read -r _ < gate");
-    let cmd =
-        format!("echo before; {}; seq 1 {MISSED}; {}; echo after; exit 4", step("started"), step("printed"));
-    let model = MockModel::start(Script::new().item(exec("c1", &cmd)).item(say("done"))).await;
+    let cmd = format!(
+        "echo before; read -r _ < gate; seq 1 {MISSED}; echo printed > reports; read -r _ < gate; echo after; exit 4"
+    );
+    let (script, running) = run_and_wait(&cmd);
+    let model = MockModel::start(script).await;
     let codex = Codex::new(&stage.scratch).spawn(stage.reach(), &model);
 
-    assert_eq!(reports.next("the command starts").await, "started");
+    within("the command runs", running).await.unwrap();
     proxy.cut().await;
     gate.open();
     assert_eq!(reports.next("the command goes on without a connection").await, "printed");
@@ -48,8 +77,8 @@ async fn output_during_an_outage(mut stage: Stage) {
     let mut expected = "before\n".to_owned();
     (1..=MISSED).for_each(|line| writeln!(expected, "{line}").unwrap());
     expected.push_str("after\n");
-    let output = played.output("c1");
-    assert_ran(&output, 4, expected.as_str());
+    assert_eq!(all_printed(&played), expected);
+    assert_eq!(exit_code(&played.output("c2")), Some(4));
     stage.finish(&played).await;
 }
 
@@ -58,9 +87,11 @@ async fn the_end_during_an_outage(mut stage: Stage) {
     let mut lifetime = stage.scratch.fifo("workspace/alive").lifetime();
     let gate = stage.scratch.fifo("workspace/gate").gate();
     let cmd = "exec 9> alive; echo here >&9; read -r _ < gate; echo last words; exit 5";
-    let model = MockModel::start(Script::new().item(exec("c1", cmd)).item(say("done"))).await;
+    let (script, running) = run_and_wait(cmd);
+    let model = MockModel::start(script).await;
     let codex = Codex::new(&stage.scratch).spawn(stage.reach(), &model);
 
+    within("the command runs", running).await.unwrap();
     lifetime.began("the command starts").await;
     proxy.cut().await;
     gate.open();
@@ -69,18 +100,18 @@ async fn the_end_during_an_outage(mut stage: Stage) {
     codex.finish().await.assert_success();
 
     let played = Played::of(model);
-    let output = played.output("c1");
-    assert_ran(&output, 5, "last words\n");
+    assert_eq!(all_printed(&played), "last words\n");
+    assert_eq!(exit_code(&played.output("c2")), Some(5));
     stage.finish(&played).await;
 }
 
 async fn a_write_in_flight_is_done_once(mut stage: Stage) {
-    let proxy = std::sync::Arc::new(behind_a_proxy(&mut stage).await);
+    let proxy = Arc::new(behind_a_proxy(&mut stage).await);
     let mut reports = stage.scratch.fifo("workspace/reports").signals();
     let mut ready = stage.scratch.fifo("workspace/ready").signals();
     let cmd = "stty -echo; echo ready > ready; while read -r line; do echo got $line; echo $line > reports; \
                test $line = end && break; done";
-    let holding = std::sync::Arc::clone(&proxy);
+    let holding = Arc::clone(&proxy);
     let script = Script::new()
         .item(exec_in_background("c1", cmd, true))
         .answer(move |request| async move {
@@ -108,4 +139,30 @@ async fn a_write_in_flight_is_done_once(mut stage: Stage) {
     let seen = outputs.iter().map(|output| printed(output).replace('\r', "")).collect::<String>();
     assert_eq!((exit_code(&outputs[2]), seen.as_str()), (Some(0), "got once\ngot end\n"));
     stage.finish(&played).await;
+}
+
+async fn a_start_in_flight_is_called_off(mut stage: Stage) {
+    let proxy = Arc::new(behind_a_proxy(&mut stage).await);
+    let mut lifetime = stage.scratch.fifo("workspace/alive").lifetime();
+    let holding = Arc::clone(&proxy);
+    let script = Script::new()
+        .answer(move |_| async move {
+            holding.hold_replies();
+            vec![exec("c1", "exec 9> alive; echo here >&9; sleep 300")]
+        })
+        .item(exec("c2", "echo next"))
+        .item(say("done"));
+    let model = MockModel::start(script).await;
+    let codex = Codex::new(&stage.scratch).spawn(stage.reach(), &model);
+
+    lifetime.began("the command starts").await;
+    proxy.cut().await;
+    proxy.mend();
+    lifetime.ended("the client calls the command off").await;
+    codex.finish().await.assert_success();
+
+    let played = Played::of(model);
+    assert!(played.output("c1").contains("exec-server transport disconnected"), "{}", played.output("c1"));
+    assert_ran(&played.output("c2"), 0, "next\n");
+    assert_eq!(stage.canaries.touched(), [] as [&Path; 0]);
 }

@@ -2,7 +2,7 @@
 //!
 //! Invariant: the last request repeats the whole conversation, so it alone is looked at for what was done.
 
-use legion_tests::codex::exit_code;
+use legion_tests::codex::{exit_code, session_id};
 use legion_tests::mock_model::{MockModel, ModelRequest};
 use serde_json::Value;
 
@@ -16,7 +16,7 @@ pub(crate) struct Played {
 pub(crate) struct CommandRun {
     /// The script given to the shell.
     pub(crate) cmd: String,
-    /// Its exit code, if it came with the answer to this call.
+    /// Its exit code, if the client has told it to the model.
     pub(crate) exit_code: Option<i32>,
 }
 
@@ -76,6 +76,19 @@ impl Played {
         let output = self.output(call["call_id"].as_str()?);
         let cmd = arguments["cmd"].as_str()?.to_owned();
         let ran = !cmd.starts_with("apply_patch") && output.contains("Output:\n");
-        ran.then(|| CommandRun { cmd, exit_code: exit_code(&output) })
+        ran.then(|| CommandRun {
+            cmd,
+            exit_code: exit_code(&output).or_else(|| self.later_exit_code(&output)),
+        })
+    }
+
+    /// The exit code of a command that went on in the background, from the calls that asked for it.
+    fn later_exit_code(&self, first_output: &str) -> Option<i32> {
+        let session = session_id(first_output);
+        self.calls("write_stdin").find_map(|call| {
+            let arguments: Value = serde_json::from_str(call["arguments"].as_str()?).ok()?;
+            let output = self.output(call["call_id"].as_str()?);
+            (arguments["session_id"] == session).then(|| exit_code(&output)).flatten()
+        })
     }
 }
