@@ -24,7 +24,7 @@ use crate::sandbox::spawner::Spawner;
 use crate::sandbox::spec::{Sources, Surroundings};
 use crate::sandbox::workspace::Workspace;
 use crate::sandbox::{Launcher, run_as};
-use crate::session::{EndReason, Session};
+use crate::session::{Companion, EndReason, Session};
 use crate::token::{self, Digester, RANDOM_BYTES, Token};
 
 /// The file name of the exec-server, beside the controller's own.
@@ -47,6 +47,7 @@ pub struct Controller {
     digester: Digester,
     sessions: RefCell<BTreeMap<String, Rc<Session>>>,
     sessions_made: Cell<u32>,
+    url: RefCell<Option<String>>,
 }
 
 /// What a new session is asked for.
@@ -101,6 +102,7 @@ impl Controller {
             sessions: RefCell::default(),
             // Controllers of root that run side by side start at different stand-in users.
             sessions_made: Cell::new(std::process::id()),
+            url: RefCell::default(),
             config,
             environment,
             dirs,
@@ -119,6 +121,11 @@ impl Controller {
         Ok(controller)
     }
 
+    /// Says where harnesses can connect.
+    pub fn listens_at(&self, url: &str) {
+        *self.url.borrow_mut() = Some(url.to_owned());
+    }
+
     /// Writes a record and returns its number.
     pub fn record(&self, record: &Record) -> io::Result<u64> {
         self.audit.borrow_mut().append(record)
@@ -131,8 +138,29 @@ impl Controller {
         }
     }
 
-    /// Makes a session and its token, and starts its sandbox, so that whatever is wrong shows at once.
+    /// Makes a session and its token, and starts its sandbox, so that whatever is wrong shows at once. A persona that
+    /// connects brings a second session on the same workspace.
     pub async fn open_session(self: &Rc<Self>, request: SessionRequest) -> Outcome<(Rc<Session>, Token)> {
+        let connect = self.config.persona(request.persona.as_deref())?.connect.clone();
+        let Some(connect) = connect else { return self.open_one(request, Companion::default()).await };
+        let url = self.url.borrow().clone().ok_or_else(|| {
+            Failure::config("a persona that connects needs a listener: add one to [controller] listen")
+        })?;
+        let second = SessionRequest { persona: Some(connect.persona.clone()), ..request.clone() };
+        let (second, token) = self.open_one(second, Companion::default()).await?;
+        let companion = Companion::of(&connect, &second, &url, &token);
+        let opened = self.open_one(request, companion).await;
+        if opened.is_err() {
+            second.end(EndReason::ClientLeft);
+        }
+        opened
+    }
+
+    async fn open_one(
+        self: &Rc<Self>,
+        request: SessionRequest,
+        companion: Companion,
+    ) -> Outcome<(Rc<Session>, Token)> {
         let mut persona = self.config.persona(request.persona.as_deref())?.clone();
         persona.ttl = request.ttl.unwrap_or(persona.ttl);
         if request.keep_idle {
@@ -152,7 +180,7 @@ impl Controller {
         }
         let token = self.mint()?;
         let digest = self.digester.digest(&token.text);
-        let session = Session::new(token.id.clone(), digest, persona, workspace, run_as);
+        let session = Session::new(token.id.clone(), digest, persona, workspace, run_as, companion);
         let mut record = Record::new(Event::SessionStarted).of_session(&session.id);
         record.persona = Some(session.persona.name.clone());
         record.workspace = Some(session.workspace.path.display().to_string());

@@ -13,7 +13,8 @@ use crate::controller::{Controller, SessionRequest};
 use crate::dirs;
 use crate::failure::{Failure, Outcome};
 use crate::front::{self, Door, Penalty};
-use crate::listener::unix_actor;
+use crate::listener::{self, unix_actor};
+use crate::tls;
 use crate::websocket;
 
 /// A session that ends with this value.
@@ -48,7 +49,11 @@ impl Lease {
             };
         }
         let config = Config::load(&context.environment, &context.overrides(Vec::new()))?;
+        let connects = config.persona(persona.as_deref())?.connect.is_some();
         let controller = Controller::start(context.environment.clone(), dirs, config)?;
+        if connects {
+            listen(&controller).await?;
+        }
         let request = SessionRequest { persona, workspace, cwd, ttl, keep_idle: true };
         let opened = match control::open(&controller, request, &[]).await {
             Ok(opened) => opened,
@@ -94,4 +99,18 @@ impl Lease {
         });
         inside.unwrap_or_else(|| self.opened.cwd.clone())
     }
+}
+
+/// A harness in one sandbox reaches the session of the other through the first configured listener.
+async fn listen(controller: &Rc<Controller>) -> Outcome<()> {
+    let config = &controller.config;
+    let acceptor = config.tls.as_ref().map(tls::acceptor).transpose()?;
+    let url = config
+        .listen
+        .first()
+        .ok_or_else(|| Failure::config("[controller] listen is empty: add a listener"))?;
+    let door = listener::bind(url, acceptor.as_ref()).await?;
+    controller.listens_at(&door.url.to_string());
+    tokio::task::spawn_local(door.serve(Rc::clone(controller), Rc::default()));
+    Ok(())
 }

@@ -1,35 +1,14 @@
-//! `exec`: one command in a session, with our stdin, stdout, stderr and signals; its exit code is ours.
+//! `exec` and `run`: a command, or a whole harness, in a session of its own.
 
-use std::collections::BTreeMap;
-use std::io::Write;
-
-use futures_util::{SinkExt, StreamExt};
-use legion_protocol::jsonrpc::{self, ReceivedError};
-use legion_protocol::process::{EnvPolicy, Inherit, Signal as Sent, Stream};
-use legion_protocol::{Chunk, Head, Method, PathUri, RequestId, StringMap, process, session};
-use serde::Serialize;
-use serde_json::value::RawValue;
-use tokio::io::AsyncReadExt;
-use tokio::net::UnixStream;
-use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::mpsc;
-use tokio_tungstenite::WebSocketStream;
-use tokio_tungstenite::tungstenite::Message;
+use rustix::termios::isatty;
 
 use super::access::Lease;
-use super::terminal::{self, RawMode};
+use super::command::{self, Command};
 use super::{Context, Wanted};
-use crate::failure::{Failure, Outcome};
-use crate::websocket::to_io;
-
-/// The only process of the session has this name.
-const PROCESS: &str = "exec";
-
-/// Bytes of stdin in one message.
-const STDIN_CHUNK: usize = 64 << 10;
+use crate::failure::Outcome;
 
 #[derive(clap::Args)]
-pub(super) struct Args {
+pub(super) struct ExecArgs {
     #[command(flatten)]
     wanted: Wanted,
     /// Give the command a terminal
@@ -40,314 +19,23 @@ pub(super) struct Args {
     command: Vec<String>,
 }
 
-pub(super) async fn run(context: Context, args: Args) -> Outcome<u8> {
+#[derive(clap::Args)]
+pub(super) struct RunArgs {
+    #[command(flatten)]
+    wanted: Wanted,
+    /// The harness and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    command: Vec<String>,
+}
+
+pub(super) async fn exec(context: Context, args: ExecArgs) -> Outcome<u8> {
     let lease = Lease::open(&context, &args.wanted).await?;
-    let code = match lease.websocket().await {
-        Ok(socket) => Client::new(socket).run(&context, &lease, &args).await,
-        Err(failure) => Err(failure),
-    };
-    lease.release().await;
-    code
+    command::run(&context, lease, Command { argv: args.command, tty: args.tty }).await
 }
 
-/// What an answer is awaited for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Awaited {
-    Initialize,
-    Start,
-    Stdin,
-    Other,
-}
-
-struct Client {
-    socket: WebSocketStream<UnixStream>,
-    awaited: BTreeMap<i64, Awaited>,
-    next_id: i64,
-    exit_code: Option<u8>,
-}
-
-/// Signals that concern a running command.
-struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-    hangup: Signal,
-    resize: Signal,
-}
-
-impl Signals {
-    fn watch() -> std::io::Result<Self> {
-        Ok(Self {
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
-            hangup: signal(SignalKind::hangup())?,
-            resize: signal(SignalKind::window_change())?,
-        })
-    }
-}
-
-/// What the client does next.
-enum Step {
-    Continue,
-    Exit(u8),
-}
-
-impl Client {
-    fn new(socket: WebSocketStream<UnixStream>) -> Self {
-        Self { socket, awaited: BTreeMap::new(), next_id: 1, exit_code: None }
-    }
-
-    async fn run(mut self, context: &Context, lease: &Lease, args: &Args) -> Outcome<u8> {
-        let mut signals = Signals::watch().map_err(Failure::internal)?;
-        let opening = session::Initialize { client_name: "legion-exec".to_owned(), resume_session_id: None };
-        self.request(Awaited::Initialize, Method::Initialize, &opening).await?;
-        let start = start_params(context, lease, args)?;
-        // Raw mode begins before the command does, so that no keystroke is echoed twice.
-        let raw = if args.tty { RawMode::enter().map_err(Failure::internal)? } else { None };
-        let mut stdin = None;
-        loop {
-            let stdin_ready =
-                stdin.is_some() && !self.awaited.values().any(|awaited| *awaited == Awaited::Stdin);
-            let step = tokio::select! {
-                message = self.socket.next() => {
-                    let message = message
-                        .ok_or_else(|| broken("the session closed the connection"))?
-                        .map_err(|error| broken(to_io(error)))?;
-                    match self.received(message, &start)? {
-                        Received::Nothing => Step::Continue,
-                        Received::Ready => {
-                            self.started(&start).await?;
-                            Step::Continue
-                        }
-                        Received::Running => {
-                            stdin = Some(read_stdin());
-                            self.resize(args.tty).await?;
-                            Step::Continue
-                        }
-                        Received::Done(code) => Step::Exit(code),
-                    }
-                }
-                chunk = next_chunk(&mut stdin), if stdin_ready => {
-                    let open = self.stdin(chunk, args.tty).await?;
-                    if !open {
-                        stdin = None;
-                    }
-                    Step::Continue
-                }
-                _ = signals.interrupt.recv() => {
-                    self.interrupt().await?;
-                    Step::Continue
-                }
-                _ = signals.resize.recv() => {
-                    self.resize(args.tty).await?;
-                    Step::Continue
-                }
-                _ = signals.terminate.recv() => Step::Exit(128 + 15),
-                _ = signals.hangup.recv() => Step::Exit(128 + 1),
-            };
-            if let Step::Exit(code) = step {
-                drop(raw);
-                return Ok(code);
-            }
-        }
-    }
-
-    async fn request<P: Serialize>(&mut self, awaited: Awaited, method: Method, params: &P) -> Outcome<()> {
-        let id = self.next_id;
-        self.next_id += 1;
-        self.awaited.insert(id, awaited);
-        let text = jsonrpc::request_text(&RequestId::from(id), method.name(), params);
-        self.socket.send(Message::text(text)).await.map_err(|error| broken(to_io(error)))
-    }
-
-    /// The handshake is over: start the command.
-    async fn started(&mut self, start: &process::Start) -> Outcome<()> {
-        let text = jsonrpc::notification_text(Method::Initialized.name(), &serde_json::json!({}));
-        self.socket.send(Message::text(text)).await.map_err(|error| broken(to_io(error)))?;
-        self.request(Awaited::Start, Method::ProcessStart, start).await
-    }
-
-    /// Passes a piece of stdin on, or its end; whether more may come.
-    async fn stdin(&mut self, chunk: Option<Vec<u8>>, tty: bool) -> Outcome<bool> {
-        let write = |bytes| process::Write {
-            process_id: PROCESS.to_owned(),
-            chunk: Chunk(bytes),
-            write_id: Some(uuid_like(self.next_id)),
-        };
-        match chunk {
-            Some(bytes) => self.request(Awaited::Stdin, Method::ProcessWrite, &write(bytes)).await?,
-            // The end of the input of a terminal is a keystroke.
-            None if tty => {
-                self.request(Awaited::Stdin, Method::ProcessWrite, &write(vec![4])).await?;
-                return Ok(false);
-            }
-            None => {
-                let close = process::ProcessRef { process_id: PROCESS.to_owned() };
-                self.request(Awaited::Other, Method::LegionCloseStdin, &close).await?;
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    async fn interrupt(&mut self) -> Outcome<()> {
-        let signal = process::SendSignal { process_id: PROCESS.to_owned(), signal: Sent::Interrupt };
-        self.request(Awaited::Other, Method::ProcessSignal, &signal).await
-    }
-
-    async fn resize(&mut self, tty: bool) -> Outcome<()> {
-        let Some((rows, columns)) = terminal::size().filter(|_| tty) else { return Ok(()) };
-        let resize = process::ResizeTerminal { process_id: PROCESS.to_owned(), rows, columns };
-        self.request(Awaited::Other, Method::LegionResizeTerminal, &resize).await
-    }
-
-    fn received(&mut self, message: Message, start: &process::Start) -> Outcome<Received> {
-        let text = match message {
-            Message::Text(text) => text,
-            Message::Close(frame) => {
-                return Err(broken(frame.map(|frame| frame.reason.to_string()).unwrap_or_default()));
-            }
-            _ => return Ok(Received::Nothing),
-        };
-        match Head::parse(&text).map_err(broken)? {
-            Head::Notification { method, params } => self.notified(&method, params),
-            Head::Response { id, .. } => Ok(match self.awaited_for(&id) {
-                Some(Awaited::Initialize) => Received::Ready,
-                Some(Awaited::Start) => Received::Running,
-                _ => Received::Nothing,
-            }),
-            Head::Error { id, error } => {
-                let error: ReceivedError = serde_json::from_str(error.get()).map_err(Failure::internal)?;
-                match self.awaited_for(&id) {
-                    Some(Awaited::Initialize) => Err(Failure::refused(error.message)),
-                    Some(Awaited::Start) => start_failed(&error, start),
-                    // A command that ended meanwhile takes no more input.
-                    _ => Ok(Received::Nothing),
-                }
-            }
-            Head::Request { .. } => Ok(Received::Nothing),
-        }
-    }
-
-    fn awaited_for(&mut self, id: &RequestId) -> Option<Awaited> {
-        match id {
-            RequestId::Integer(id) => self.awaited.remove(id),
-            RequestId::Text(_) => None,
-        }
-    }
-
-    fn notified(&mut self, method: &str, params: Option<&RawValue>) -> Outcome<Received> {
-        let text = params.map_or("null", RawValue::get);
-        match Method::from_name(method) {
-            Some(Method::ProcessOutput) => {
-                let output: process::Output = serde_json::from_str(text).map_err(Failure::internal)?;
-                let written = match output.stream {
-                    Stream::Stderr => write_all(std::io::stderr().lock(), &output.chunk.0),
-                    Stream::Stdout | Stream::Pty => write_all(std::io::stdout().lock(), &output.chunk.0),
-                };
-                // Whoever read our output has left: end as a pipe's writer ends.
-                Ok(if written.is_ok() { Received::Nothing } else { Received::Done(128 + 13) })
-            }
-            Some(Method::ProcessExited) => {
-                let exited: process::Exited = serde_json::from_str(text).map_err(Failure::internal)?;
-                self.exit_code = Some(u8::try_from(exited.exit_code).unwrap_or(u8::MAX));
-                Ok(Received::Nothing)
-            }
-            Some(Method::ProcessClosed) => match self.exit_code {
-                Some(code) => Ok(Received::Done(code)),
-                None => Err(broken("the command was closed without an exit code")),
-            },
-            _ => Ok(Received::Nothing),
-        }
-    }
-}
-
-/// What a message meant.
-enum Received {
-    Nothing,
-    Ready,
-    Running,
-    Done(u8),
-}
-
-fn broken(error: impl std::fmt::Display) -> Failure {
-    Failure::unavailable(format_args!("the session ended: {error}"))
-}
-
-/// Unique among the writes of this client.
-fn uuid_like(number: i64) -> String {
-    format!("stdin-{number}")
-}
-
-fn write_all(mut out: impl Write, bytes: &[u8]) -> std::io::Result<()> {
-    out.write_all(bytes)?;
-    out.flush()
-}
-
-/// Exit codes as a shell gives them for a command it cannot start.
-fn start_failed(error: &ReceivedError, start: &process::Start) -> Outcome<Received> {
-    let kind = error.data.as_ref().map(|data| data.get()).unwrap_or_default();
-    let code = match kind {
-        kind if kind.contains("spawnNotFound") => 127,
-        kind if kind.contains("spawnPermissionDenied") || kind.contains("spawnFailed") => 126,
-        _ => return Err(Failure::refused(&error.message)),
-    };
-    let command = start.argv.first().map(String::as_str).unwrap_or_default();
-    super::report(&Failure::usage(format_args!("cannot run `{command}` in the sandbox: {}", error.message)));
-    Ok(Received::Done(code))
-}
-
-fn start_params(context: &Context, lease: &Lease, args: &Args) -> Outcome<process::Start> {
-    let cwd = lease.cwd_for(&context.environment.cwd);
-    let cwd =
-        PathUri::from_path(&cwd).ok_or_else(|| Failure::internal("the workspace has no absolute path"))?;
-    let mut env = StringMap::default();
-    if args.tty {
-        let term = context.environment.var("TERM").unwrap_or("xterm");
-        env.0.insert("TERM".to_owned(), term.to_owned());
-    }
-    let env_policy = EnvPolicy {
-        inherit: Inherit::All,
-        ignore_default_excludes: true,
-        exclude: Vec::new(),
-        set: StringMap::default(),
-        include_only: Vec::new(),
-    };
-    Ok(process::Start {
-        process_id: PROCESS.to_owned(),
-        argv: args.command.clone(),
-        cwd,
-        env,
-        env_policy: Some(env_policy),
-        tty: args.tty,
-        pipe_stdin: !args.tty,
-        arg0: None,
-        sandbox: None,
-        enforce_managed_network: false,
-        managed_network: None,
-        network_proxy: None,
-        metadata: None,
-        shell_snapshot: None,
-    })
-}
-
-/// Pieces of our stdin, as they come. The bound of one piece in the channel is the back-pressure.
-fn read_stdin() -> mpsc::Receiver<Vec<u8>> {
-    let (sender, receiver) = mpsc::channel(1);
-    tokio::task::spawn_local(async move {
-        let mut stdin = tokio::io::stdin();
-        let mut buffer = vec![0; STDIN_CHUNK];
-        while let Ok(count @ 1..) = stdin.read(&mut buffer).await {
-            if sender.send(buffer[..count].to_vec()).await.is_err() {
-                return;
-            }
-        }
-    });
-    receiver
-}
-
-async fn next_chunk(stdin: &mut Option<mpsc::Receiver<Vec<u8>>>) -> Option<Vec<u8>> {
-    match stdin {
-        Some(receiver) => receiver.recv().await,
-        None => std::future::pending().await,
-    }
+/// A harness gets a terminal when we have one, as if it had been started without us.
+pub(super) async fn run(context: Context, args: RunArgs) -> Outcome<u8> {
+    let tty = isatty(rustix::stdio::stdin()) && isatty(rustix::stdio::stdout());
+    let lease = Lease::open(&context, &args.wanted).await?;
+    command::run(&context, lease, Command { argv: args.command, tty }).await
 }

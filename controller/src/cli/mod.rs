@@ -2,6 +2,7 @@
 
 mod access;
 mod audit;
+mod command;
 mod connect;
 mod exec;
 mod sessions;
@@ -80,7 +81,9 @@ enum Command {
     /// Speak the exec-server protocol on stdin and stdout, one JSON message a line
     Connect(connect::Args),
     /// Run one command in a session; its exit code is ours
-    Exec(exec::Args),
+    Exec(exec::ExecArgs),
+    /// Run a whole harness in a session: its terminal, signals and exit code are ours
+    Run(exec::RunArgs),
     /// Issue, list and revoke tokens of the running controller
     #[command(subcommand)]
     Token(sessions::TokenCommand),
@@ -145,7 +148,8 @@ async fn run(context: Context, command: Command) -> Outcome<u8> {
     match command {
         Command::Start(args) => start::run(context, args).await,
         Command::Connect(args) => connect::run(context, args).await,
-        Command::Exec(args) => exec::run(context, args).await,
+        Command::Exec(args) => exec::exec(context, args).await,
+        Command::Run(args) => exec::run(context, args).await,
         Command::Token(command) => sessions::token(&context, command).await,
         Command::Session(command) => sessions::session(&context, command).await,
         Command::Audit(command) => audit::run(&context, command).await,

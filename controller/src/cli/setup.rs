@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Context, Wanted, print_lines, sessions};
 use crate::failure::{Failure, Outcome};
+use crate::session::{MARK, environments_toml};
 
 #[derive(clap::Subcommand)]
 pub(super) enum SetupCommand {
@@ -39,9 +40,6 @@ pub(super) async fn run(context: &Context, command: SetupCommand) -> Outcome<u8>
     print_lines(&[format!("wrote {}: Codex now works through Legion", path.display())])
 }
 
-/// The first line of a file that is ours to replace.
-const MARK: &str = "# Written by legion-controller setup codex.";
-
 fn refuse_foreign(path: &Path) -> Outcome<()> {
     match std::fs::read_to_string(path) {
         Ok(text) if text.starts_with(MARK) => Ok(()),
@@ -52,12 +50,6 @@ fn refuse_foreign(path: &Path) -> Outcome<()> {
         ))),
         Err(error) => Err(Failure::config(format_args!("cannot read {}: {error}", path.display()))),
     }
-}
-
-fn environment(transport: &str) -> String {
-    format!(
-        "{MARK}\ndefault = \"legion\"\ninclude_local = false\n\n[[environments]]\nid = \"legion\"\n{transport}"
-    )
 }
 
 fn by_program(context: &Context, wanted: &Wanted) -> String {
@@ -75,13 +67,13 @@ fn by_program(context: &Context, wanted: &Wanted) -> String {
     flag("--env-file", context.common.env_file.as_ref().map(absolute));
     flag("--state-dir", context.common.state_dir.as_ref().map(absolute));
     let program = toml::Value::from(context.environment.executable.display().to_string());
-    environment(&format!("program = {program}\nargs = {}\n", toml::Value::from(args)))
+    environments_toml(&format!("program = {program}\nargs = {}\n", toml::Value::from(args)))
 }
 
 async fn by_url(context: &Context, wanted: &Wanted) -> Outcome<String> {
     let opened = sessions::open(context, wanted).await?;
     let url = toml::Value::from(opened.urls.first().cloned().unwrap_or_default());
-    Ok(environment(&format!("url = {url}\nauth_bearer_token = {}\n", toml::Value::from(opened.token))))
+    Ok(environments_toml(&format!("url = {url}\nauth_bearer_token = {}\n", toml::Value::from(opened.token))))
 }
 
 fn write(home: &Path, path: &Path, text: &str) -> std::io::Result<()> {

@@ -52,6 +52,9 @@ pub(super) async fn run(context: Context, args: Args) -> Outcome<u8> {
     let (mut interrupt, mut terminate) = (watch(SignalKind::interrupt())?, watch(SignalKind::terminate())?);
     let controller = Controller::start(context.environment.clone(), dirs.clone(), config)?;
     let urls: Rc<[String]> = doors.iter().map(|door| door.url.to_string()).collect();
+    if let Some(url) = urls.first() {
+        controller.listens_at(url);
+    }
     let unix = |name: &str| {
         listener::bind_unix(&run, name).map_err(|error| {
             Failure::config(format_args!("cannot listen on {name} in {}: {error}", dirs.run.display()))

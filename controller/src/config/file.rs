@@ -46,6 +46,11 @@ pub(super) struct PersonaFile {
     #[serde(default)]
     pub(super) env: EnvFile,
     #[serde(default)]
+    pub(super) workspace_parts: Vec<PathBuf>,
+    #[serde(default)]
+    pub(super) skeleton: bool,
+    pub(super) connect: Option<ConnectFile>,
+    #[serde(default)]
     pub(super) limits: LimitsFile,
     #[serde(default)]
     pub(super) protect: Vec<String>,
@@ -64,6 +69,13 @@ pub(super) struct MountFile {
     pub(super) mode: MountMode,
     pub(super) from: Option<PathBuf>,
     pub(super) to: PathBuf,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ConnectFile {
+    pub(super) persona: String,
+    pub(super) codex_home: Option<PathBuf>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -17,7 +17,7 @@ use crate::limits::MAX_CONFIG_BYTES;
 use crate::secret::{self, Secrets};
 
 pub use listen::ListenUrl;
-pub use persona::{Limits, Mount, MountAt, MountMode, Network, Persona, View};
+pub use persona::{Connect, Limits, Mount, MountAt, MountMode, Network, Persona, View};
 
 /// The persona used when none is named.
 pub const DEFAULT_PERSONA: &str = "default";
@@ -95,6 +95,7 @@ impl Config {
             .into_iter()
             .map(|(name, file)| Ok((name.clone(), Persona::build(environment, name, file)?)))
             .collect::<Outcome<BTreeMap<_, _>>>()?;
+        check_connections(&personas)?;
         Ok(Self { listen, hosts: controller.hosts, tls, secrets, env_file, personas })
     }
 
@@ -106,6 +107,23 @@ impl Config {
             Failure::config(format_args!("there is no persona `{name}`: the configuration has {known}"))
         })
     }
+}
+
+/// A persona connects to one that exists and connects to none itself.
+fn check_connections(personas: &BTreeMap<String, Persona>) -> Outcome<()> {
+    for persona in personas.values() {
+        let Some(connect) = &persona.connect else { continue };
+        match personas.get(&connect.persona) {
+            Some(target) if target.connect.is_none() => {}
+            _ => {
+                return Err(Failure::config(format_args!(
+                    "persona {} connects to `{}`, which does not exist or connects to another",
+                    persona.name, connect.persona
+                )));
+            }
+        }
+    }
+    Ok(())
 }
 
 fn find(environment: &Environment, overrides: &Overrides) -> Option<(PathBuf, bool)> {
@@ -227,8 +245,10 @@ mod tests {
             ("[persona.x.env]\nset = { \"A=B\" = \"1\" }\n", "`A=B`"),
             ("[persona.x]\nttl = \"soon\"\n", "`soon`"),
             ("[persona.\"a b\"]\n", "`a b`"),
+            ("[persona.x.connect]\npersona = \"y\"\n", "`y`"),
+            ("[persona.x]\nworkspace_parts = [\"/a\"]\n", "`/a`"),
             ("[persona.x]\nprotect = [\"a\"]\n", "`a`"),
-            ("[persona.x]\nprotect = [\"+../a\"]\n", "`+../a`"),
+            ("[persona.x]\nprotect = [\"+../a\"]\n", "`../a`"),
             ("[persona.x.limits]\nmemory = \"lots\"\n", "`lots`"),
             ("x", "legion.toml:1:2"),
         ] {

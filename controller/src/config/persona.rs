@@ -90,6 +90,15 @@ pub struct PersonaEnv {
     pub secrets: NameSet,
 }
 
+/// A second session on the same workspace, which a harness in the first one is connected to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Connect {
+    /// Persona of the second session.
+    pub persona: String,
+    /// Codex's configuration directory inside: its `environments.toml` names the second session.
+    pub codex_home: Option<PathBuf>,
+}
+
 /// What a session may use up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
@@ -163,6 +172,12 @@ pub struct Persona {
     pub network: Network,
     /// In the order written: later ones win.
     pub mounts: Vec<Mount>,
+    /// When not empty, only these directories of the workspace are inside; the rest of it is not there.
+    pub workspace_parts: Vec<PathBuf>,
+    /// Whether the private home starts with the files of `/etc/skel`.
+    pub skeleton: bool,
+    /// See [`Connect`].
+    pub connect: Option<Connect>,
     /// See [`PersonaEnv`].
     pub env: PersonaEnv,
     /// See [`Limits`].
@@ -205,6 +220,16 @@ impl Persona {
                 inherit: NameSet::build(file.env.inherit, &key("env.inherit"))?,
                 secrets: NameSet::build(file.env.secrets, &key("env.secrets"))?,
             },
+            workspace_parts: file
+                .workspace_parts
+                .into_iter()
+                .map(|part| relative(part, &key("workspace_parts")))
+                .collect::<Outcome<_>>()?,
+            skeleton: file.skeleton,
+            connect: file.connect.map(|connect| Connect {
+                persona: connect.persona,
+                codex_home: connect.codex_home.map(|home| environment.resolve(&home)),
+            }),
             limits: Limits::build(&file.limits, &name)?,
             seccomp: seccomp::Options { unix_sockets: file.unix_sockets.unwrap_or(true), debug: file.debug },
             protect: file.protect.iter().map(|item| protected(item, &name)).collect::<Outcome<_>>()?,
@@ -218,6 +243,7 @@ impl Persona {
 
 fn build_mount(environment: &Environment, persona: &str, file: MountFile) -> Outcome<Mount> {
     let MountFile { mode, from, to } = file;
+    let to = if to.starts_with("~") { environment.resolve(&to) } else { to };
     let fail =
         |why: &str| Failure::config(format_args!("the mount at {} of persona {persona} {why}", to.display()));
     if !to.is_absolute() || to.components().any(|part| part == Component::ParentDir) || to == Path::new("/") {
@@ -235,18 +261,20 @@ fn build_mount(environment: &Environment, persona: &str, file: MountFile) -> Out
 
 /// `+relative/path`: added to the built-in list. There is no way to take something off it.
 fn protected(item: &str, persona: &str) -> Outcome<PathBuf> {
-    let path = item.strip_prefix('+').map(Path::new);
-    match path {
-        Some(path)
-            if path.components().all(|part| matches!(part, Component::Normal(_)))
-                && path != Path::new("") =>
-        {
-            Ok(path.to_owned())
-        }
-        _ => Err(Failure::config(format_args!(
-            "`{item}` in persona.{persona}.protect is no addition: write +path, relative to the workspace"
-        ))),
+    let path = item.strip_prefix('+').ok_or_else(|| {
+        Failure::config(format_args!("`{item}` in persona.{persona}.protect is no addition: write +path"))
+    })?;
+    relative(PathBuf::from(path), &format!("persona.{persona}.protect"))
+}
+
+/// A path below the workspace.
+fn relative(path: PathBuf, key: &str) -> Outcome<PathBuf> {
+    let below =
+        !path.as_os_str().is_empty() && path.components().all(|part| matches!(part, Component::Normal(_)));
+    if below {
+        return Ok(path);
     }
+    Err(Failure::config(format_args!("`{}` in {key} is no path below the workspace", path.display())))
 }
 
 /// Three quarters of the machine's memory: one sandbox leaves the host enough to work.

@@ -158,16 +158,14 @@ pub fn build(spec: &Spec) -> Argv {
     for item in spec.toolchains.mounts.iter().chain(outside) {
         mount(&mut argv, spec, item);
     }
-    for (place, fd) in spec.workspace_mounts().zip(fd::WORKSPACE) {
-        match spec.sources {
-            Sources::Descriptors => argv.push(&[&"--bind-fd", &fd.to_string(), &place]),
-            Sources::Paths | Sources::Staged => argv.push(&[&"--bind", &workspace_source(spec), &place]),
-        }
-    }
+    workspace(&mut argv, spec);
     for item in spec.mounts.iter().filter(|item| inside_workspace(spec, item)) {
         mount(&mut argv, spec, item);
     }
     protections(&mut argv, spec);
+    for (path, content) in &spec.files {
+        argv.file(path, content);
+    }
     argv.push(&[&"--perms", &"0755", &"--dir", &"/legion"]);
     // A real file: what --ro-bind-data shows is unlinked already and cannot be mounted again.
     let empty = argv.hand(Handed::Content(Vec::new()));
@@ -252,6 +250,27 @@ fn private_part(argv: &mut Argv, spec: &Spec) {
         }
     }
     argv.tmpfs("0700", spec.limits.home, &spec.home());
+    for (name, content) in &spec.skeleton {
+        let fd = argv.hand(Handed::Content(content.clone()));
+        argv.push(&[&"--perms", &"0644", &"--file", &fd, &spec.home().join(name)]);
+    }
+}
+
+/// The workspace at every place, whole or in parts.
+fn workspace(argv: &mut Argv, spec: &Spec) {
+    for (place, fd) in spec.workspace_mounts().zip(fd::WORKSPACE) {
+        if spec.parts.is_empty() {
+            match spec.sources {
+                Sources::Descriptors => argv.push(&[&"--bind-fd", &fd.to_string(), &place]),
+                Sources::Paths | Sources::Staged => argv.push(&[&"--bind", &workspace_source(spec), &place]),
+            }
+            continue;
+        }
+        argv.push(&[&"--perms", &"0755", &"--dir", &place]);
+        for part in &spec.parts {
+            argv.push(&[&"--bind", &workspace_source(spec).join(part), &place.join(part)]);
+        }
+    }
 }
 
 fn inside_workspace(spec: &Spec, mount: &Mount) -> bool {
@@ -356,6 +375,9 @@ mod tests {
                 Mount { mode: MountMode::Tmpfs, from: None, to: "/home/u/p/cache".into() },
             ],
             guards,
+            parts: Vec::new(),
+            files: Vec::new(),
+            skeleton: Vec::new(),
             externals: vec![External { path: "/home/u/main/.git".into(), guards: Guards::default() }],
             limits: Limits {
                 memory: None,

@@ -46,6 +46,20 @@ impl Guards {
         })
     }
 
+    /// The guards that lie in one of these parts; all, when there are no parts.
+    #[must_use]
+    pub fn within(&self, parts: &[PathBuf]) -> Self {
+        let inside =
+            |path: &Path| parts.is_empty() || parts.iter().any(|part| path.starts_with(part) && path != part);
+        Self(
+            self.0
+                .iter()
+                .filter(|(path, _)| inside(path))
+                .map(|(path, guard)| (path.clone(), *guard))
+                .collect(),
+        )
+    }
+
     fn len(&self) -> usize {
         self.0.len()
     }

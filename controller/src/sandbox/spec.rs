@@ -61,6 +61,12 @@ pub struct Spec {
     pub mounts: Vec<Mount>,
     /// What is protected in the workspace.
     pub guards: Guards,
+    /// When not empty, only these parts of the workspace are inside.
+    pub parts: Vec<PathBuf>,
+    /// Files shown read-only with this content: path inside, content.
+    pub files: Vec<(PathBuf, Vec<u8>)>,
+    /// Files the private home starts with: name, content.
+    pub skeleton: Vec<(OsString, Vec<u8>)>,
     /// Git directories outside that belong to it.
     pub externals: Vec<External>,
     /// Sizes of the in-memory file systems.
@@ -102,6 +108,7 @@ impl Spec {
         persona: &Persona,
         workspace: &Path,
         plan: &Plan,
+        files: Vec<(PathBuf, Vec<u8>)>,
         surroundings: Surroundings,
     ) -> Outcome<Self> {
         let Surroundings { hidden, host_home, exec_server, sources, path } = surroundings;
@@ -119,7 +126,10 @@ impl Spec {
             network: persona.network,
             workspace: workspace.to_owned(),
             mounts: existing(persona)?,
-            guards: plan.guards.clone(),
+            guards: plan.guards.within(&persona.workspace_parts),
+            parts: persona.workspace_parts.clone(),
+            files,
+            skeleton: if persona.skeleton { read_skeleton() } else { Vec::new() },
             externals: plan.externals.clone(),
             limits: persona.limits.clone(),
             hidden,
@@ -173,6 +183,13 @@ fn existing(persona: &Persona) -> Outcome<Vec<Mount>> {
         }
     }
     Ok(mounts)
+}
+
+/// What the system gives new users; files only.
+fn read_skeleton() -> Vec<(OsString, Vec<u8>)> {
+    let entries = std::fs::read_dir("/etc/skel").into_iter().flatten().flatten();
+    let files = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()));
+    files.filter_map(|entry| Some((entry.file_name(), std::fs::read(entry.path()).ok()?))).collect()
 }
 
 fn read_root() -> Outcome<Vec<RootEntry>> {
