@@ -31,32 +31,38 @@ const COMMON: OFlags = OFlags::CLOEXEC.union(OFlags::NONBLOCK).union(OFlags::NOC
 /// # Errors
 /// -32600 when it is no regular file or too large; else the operating system's.
 pub(crate) fn open(path: &Path, follow: bool) -> Outcome<Readable> {
-    let (file, stat) = if follow {
-        check_type(path, &statat(CWD, path, AtFlags::empty()).map_err(fs_error)?)?;
-        openat(CWD, path, OFlags::RDONLY | COMMON, Mode::empty())
+    let flags = OFlags::RDONLY | COMMON;
+    let file = if follow {
+        check_type(&statat(CWD, path, AtFlags::empty()).map_err(fs_error)?, || not_a_file(path))?;
+        openat(CWD, path, flags, Mode::empty())
     } else {
         let (parent, name) = nofollow::open_parent(path).map_err(fs_error)?;
         let stat = statat(&parent, &name, AtFlags::SYMLINK_NOFOLLOW).map_err(fs_error)?;
         if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
             return Err(fs_error(Errno::LOOP));
         }
-        check_type(path, &stat)?;
-        openat(&parent, &name, OFlags::RDONLY | OFlags::NOFOLLOW | COMMON, Mode::empty())
-    }
-    .and_then(|file| fstat(&file).map(|stat| (file, stat)))
-    .map_err(fs_error)?;
-    check_type(path, &stat)?;
+        check_type(&stat, || ErrorObject::invalid_request("path is not a regular file"))?;
+        openat(&parent, &name, flags | OFlags::NOFOLLOW, Mode::empty())
+    };
+    let file = file.map_err(fs_error)?;
+    // Again: it may have been exchanged since.
+    let stat = fstat(&file).map_err(fs_error)?;
+    check_type(&stat, || not_a_file(path))?;
     let size = u64::try_from(stat.st_size).unwrap_or(0);
     if size > MAX_READ_FILE_BYTES { Err(too_large()) } else { Ok(Readable { file, size }) }
 }
 
-fn check_type(path: &Path, stat: &Stat) -> Outcome<()> {
+fn check_type(stat: &Stat, refusal: impl FnOnce() -> ErrorObject) -> Outcome<()> {
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => Ok(()),
         // What opening one says.
         FileType::Socket => Err(fs_error(Errno::NXIO)),
-        _ => Err(ErrorObject::invalid_request(format!("path `{}` is not a file", path.display()))),
+        _ => Err(refusal()),
     }
+}
+
+fn not_a_file(path: &Path) -> ErrorObject {
+    ErrorObject::invalid_request(format!("path `{}` is not a file", path.display()))
 }
 
 fn too_large() -> ErrorObject {

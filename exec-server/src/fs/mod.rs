@@ -7,7 +7,9 @@ mod nofollow;
 pub(crate) mod remove;
 pub(crate) mod walk;
 
+use std::ffi::OsStr;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
 use legion_protocol::fs::{Canonical, Metadata};
@@ -29,11 +31,16 @@ pub(crate) fn metadata(path: &Path, follow: bool) -> Outcome<Metadata> {
         return Ok(describe(&target, file_type(&own) == FileType::Symlink));
     }
     let (parent, name) = nofollow::open_parent(path).map_err(fs_error)?;
-    let own = statat(&parent, &name, AtFlags::SYMLINK_NOFOLLOW).map_err(fs_error)?;
+    Ok(describe(&refuse_link(parent.as_fd(), &name)?, false))
+}
+
+/// What is at a name that must not be a link.
+fn refuse_link(parent: BorrowedFd<'_>, name: &OsStr) -> Outcome<Stat> {
+    let own = statat(parent, name, AtFlags::SYMLINK_NOFOLLOW).map_err(fs_error)?;
     if file_type(&own) == FileType::Symlink {
         return Err(ErrorObject::invalid_request("path contains a symbolic link"));
     }
-    Ok(describe(&own, false))
+    Ok(own)
 }
 
 /// The answer for a tree that costs more descriptors than one operation may hold.

@@ -31,7 +31,8 @@ pub(crate) fn remove(path: &Path, recursive: bool, force: bool, follow: bool) ->
         remove_at(CWD, path, recursive)
     } else {
         match nofollow::open_parent(path) {
-            Ok((parent, name)) => remove_at(parent.as_fd(), &name, false),
+            Ok((parent, name)) => super::refuse_link(parent.as_fd(), &name)
+                .and_then(|_| remove_at(parent.as_fd(), name.as_os_str(), false)),
             Err(error) => Err(fs_error(error)),
         }
     };
@@ -167,6 +168,8 @@ mod tests {
         assert_eq!(refused("d", false, true, true), "Directory not empty (os error 39)");
         assert_eq!(refused("d", true, true, false), "recursive no-follow removal is unsupported");
         symlink("d", at("l")).unwrap();
+        assert_eq!(refused("l", false, true, false), "path contains a symbolic link");
+        remove(&at("none"), false, true, false).unwrap();
         assert_eq!(refused("l/f", false, true, false), "Not a directory (os error 20)");
         assert!(remove(Path::new("/"), true, true, true).is_err());
     }
