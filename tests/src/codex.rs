@@ -77,7 +77,8 @@ impl<'a> Codex<'a> {
         let codex_home = self.scratch.root().join("codex");
         self.scratch.write("codex/config.toml", config(&model.base_url()));
         let mut command = self.scratch.command(self.version.program());
-        command.env("CODEX_HOME", &codex_home);
+        // Codex keeps things of all its runs in the temporary directory.
+        command.env("CODEX_HOME", &codex_home).env("TMPDIR", self.scratch.root().join("tmp"));
         match reach {
             Reach::UrlVariable(url) => {
                 command.env("CODEX_EXEC_SERVER_URL", url);

@@ -2,6 +2,10 @@
 //!
 //! Invariant: every wait is bounded and ends by an event; everything started is stopped; nothing a test writes is
 //! seen by another.
+//!
+//! What has to be there, all of it by `scripts/test`: the clients (`npm ci` in `tests/clients`), bubblewrap, the two
+//! binaries in `LEGION_BIN_DIR` (default: where cargo puts them), and, when the tests run as root, the account
+//! `LEGION_TEST_USER` (default `legion-test`, with bash as its shell), which must be able to read all these.
 #![allow(
     clippy::expect_used,
     clippy::panic,

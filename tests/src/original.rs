@@ -45,6 +45,7 @@ impl Original {
         let mut command = scratch.command(version.program());
         command
             .env("CODEX_HOME", scratch.root().join("original-home"))
+            .env("TMPDIR", scratch.root().join("tmp"))
             .args(["exec-server", "--listen", "ws://127.0.0.1:0"])
             .args(flags);
         let mut child = Child::spawn("codex exec-server", command);

@@ -41,7 +41,7 @@ impl Scratch {
         let root = fs::canonicalize(directory.path()).expect("it was just made");
         identity.own(&root);
         let scratch = Self { directory, root, identity };
-        for name in ["home", "workspace", "outside", "codex", "config", "state", "run"] {
+        for name in ["home", "workspace", "outside", "codex", "config", "state", "run", "tmp"] {
             scratch.make_directory(scratch.root.join(name));
         }
         scratch
