@@ -19,6 +19,7 @@ use crate::environment::Environment;
 use crate::failure::{Failure, Outcome};
 use crate::limits::{MAX_ENDED_SESSIONS, MAX_SESSIONS};
 use crate::sandbox::bwrap::Bwrap;
+use crate::sandbox::cgroup::Cgroups;
 use crate::sandbox::launch::fill_random;
 use crate::sandbox::spawner::Spawner;
 use crate::sandbox::spec::{Sources, Surroundings};
@@ -95,7 +96,7 @@ impl Controller {
         fill_random(&mut *key).map_err(Failure::internal)?;
         let controller = Rc::new(Self {
             redactor: Redactor::new(&config.secrets),
-            launcher: Launcher { bwrap, spawner: Spawner::start()?, sockets },
+            launcher: Launcher { bwrap, spawner: Spawner::start()?, sockets, cgroups: Cgroups::take_over() },
             exec_server,
             audit: RefCell::new(audit),
             digester: Digester::new(&key),

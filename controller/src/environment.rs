@@ -33,7 +33,8 @@ impl Environment {
     pub fn resolve(&self, path: &Path) -> PathBuf {
         match (path.strip_prefix("~"), self.home()) {
             (Ok(rest), Some(home)) => home.join(rest),
-            _ => self.cwd.join(path),
+            // `.` and `./x` are shown as people would write them.
+            _ => self.cwd.join(path).components().collect(),
         }
     }
 

@@ -248,7 +248,7 @@ async fn connect_upstream(
             Err(error) => last = error,
         }
         // Either it has just died, or it does not answer; both ways it is of no more use.
-        sandbox.process.kill().await;
+        sandbox.kill().await;
     }
     Err(format!("the sandbox does not answer: {last}"))
 }

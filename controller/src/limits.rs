@@ -93,6 +93,10 @@ pub const MAX_RECORD_LINE_BYTES: usize = 4 << 20;
 /// Records written within this window share one `fdatasync`.
 pub const AUDIT_COMMIT_WINDOW: Duration = Duration::from_millis(20);
 
+/// How long the exec-server is still listened to after a harness left: commands it had killed end in milliseconds, and
+/// one that resumes finds the session taken over at once.
+pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// Refusals and errors on their way to one harness.
 pub const MAX_QUEUED_ANSWERS: usize = 256;
 

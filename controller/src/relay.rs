@@ -14,7 +14,7 @@ use legion_protocol::limits::MAX_REQUESTS_IN_FLIGHT;
 use legion_protocol::{ErrorCode, ErrorObject, Method, RequestId, jsonrpc};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
@@ -24,7 +24,7 @@ use crate::audit::record::{Actor, Decision, Object, Outcome};
 use crate::audit::{Event, Record};
 use crate::controller::Controller;
 use crate::gate::{self, Forwarded, Ruling};
-use crate::limits::{MAX_QUEUED_ANSWERS, MAX_TRACKED_PROCESSES};
+use crate::limits::{DRAIN_TIMEOUT, MAX_QUEUED_ANSWERS, MAX_TRACKED_PROCESSES};
 use crate::sandbox::launch::Upstream;
 use crate::session::{RunningCommand, Session, millis};
 use crate::websocket::fragments;
@@ -80,14 +80,19 @@ impl Connection {
         let (mut to_harness, from_harness) = downstream.split();
         let (to_server, from_server) = upstream.split();
         let (answer, answers) = mpsc::channel(MAX_QUEUED_ANSWERS);
+        let mut from_server = from_server;
         let stop = tokio::select! {
             stop = self.pump_up(from_harness, to_server, answer) => stop,
-            stop = self.pump_down(from_server, &mut to_harness, answers) => stop,
+            stop = self.pump_down(&mut from_server, &mut to_harness, answers) => stop,
             reason = self.session.until_ended() => Stop::new(CloseCode::Policy, format!("session {}", reason.text())),
         };
         let frame = CloseFrame { code: stop.code, reason: Utf8Bytes::from(stop.reason.clone()) };
         // The harness may be gone already; its queue may be full: one try is enough.
         let _ = to_harness.send(Message::Close(Some(frame))).now_or_never();
+        if stop.code == CloseCode::Normal {
+            // What the harness asked for last still happens; its end belongs into the log.
+            let _ = timeout(DRAIN_TIMEOUT, self.drain(&mut from_server)).await;
+        }
         self.abandon_pending(&stop.reason);
         stop.reason
     }
@@ -249,7 +254,8 @@ fn server_gone() -> Stop {
 
 /// Remembers a command that was started.
 fn track(session: &Session, process_id: String, call: u64, started: Instant) {
-    let command = RunningCommand { call, started, output_bytes: 0, exited: None };
+    let memory_kills = session.memory_kills();
+    let command = RunningCommand { call, started, output_bytes: 0, memory_kills, limit: None, exited: None };
     session.running().borrow_mut().insert(process_id, command);
 }
 

@@ -18,6 +18,7 @@ use crate::audit::{Event, Record};
 use crate::config::{MountAt, Persona};
 use crate::controller::Controller;
 use crate::sandbox::Sandbox;
+use crate::sandbox::cgroup::Cgroup;
 use crate::sandbox::run_as::RunAs;
 use crate::sandbox::spec::WORKSPACE;
 use crate::sandbox::workspace::Workspace;
@@ -77,6 +78,10 @@ pub struct RunningCommand {
     pub started: Instant,
     /// Output seen so far.
     pub output_bytes: u64,
+    /// Processes killed for want of memory before it began.
+    pub memory_kills: u64,
+    /// Which limit it was killed for, as the exec-server says.
+    pub limit: Option<String>,
     /// Set once the direct child was reaped: its code and when.
     pub exited: Option<(i32, Instant)>,
 }
@@ -187,7 +192,7 @@ impl Session {
             session.end(reason);
             // A launch in progress holds the lock until it has failed or succeeded.
             if let Some(sandbox) = session.sandbox.lock().await.as_ref() {
-                sandbox.process.kill().await;
+                sandbox.kill().await;
             }
             session.remove_placeholders();
             session.companion.end();
@@ -241,6 +246,13 @@ impl Session {
         slot.as_ref().filter(|sandbox| !sandbox.process.has_ended()).map(|sandbox| sandbox.facts.pid)
     }
 
+    /// Processes of the running sandbox that were killed for want of memory.
+    pub fn memory_kills(&self) -> u64 {
+        let slot = self.sandbox.try_lock().ok();
+        let cgroup = slot.as_ref().and_then(|slot| slot.as_ref()?.cgroup.as_ref());
+        cgroup.map_or(0, Cgroup::memory_kills)
+    }
+
     /// The commands whose end is awaited, by the client's process id.
     pub fn running(&self) -> &RefCell<HashMap<String, RunningCommand>> {
         &self.running
@@ -264,7 +276,13 @@ impl Session {
             exit_code,
             output_bytes: Some(command.output_bytes),
             duration_ms: Some(millis(end - command.started)),
-            message: if exit_code.is_none() { why.map(str::to_owned) } else { None },
+            message: match exit_code {
+                None => why.map(str::to_owned),
+                Some(_) if self.memory_kills() > command.memory_kills => {
+                    Some("the sandbox ran out of memory (limits.memory)".to_owned())
+                }
+                Some(_) => command.limit.clone(),
+            },
             error: None,
         });
         record.source = if exit_code.is_some() { Source::ExecServer } else { Source::Controller };

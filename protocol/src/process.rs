@@ -177,6 +177,9 @@ pub struct Exited {
     pub exit_code: i32,
     /// The client's own sandbox seems to have caused the failure.
     pub sandbox_denied: bool,
+    /// Legion's own: which limit of the persona it was killed for, e.g. `limits.wall`. Clients ignore the member.
+    #[serde(default, rename = "legionLimit", skip_serializing_if = "Option::is_none")]
+    pub limit: Option<String>,
 }
 
 /// Notification `process/closed`: the last one of a process.

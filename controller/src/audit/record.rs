@@ -166,8 +166,8 @@ pub struct SandboxFacts {
     pub inner_pid: Option<u64>,
     /// Inode numbers of its namespaces, by bwrap's names.
     pub namespaces: BTreeMap<String, u64>,
-    /// What bounds memory and processes: `cgroup` or `rlimits`.
-    pub limits_by: &'static str,
+    /// What bounds memory and processes: a cgroup, or limits of single processes and why.
+    pub limits_by: String,
 }
 
 /// One record, before it has a number and a time.

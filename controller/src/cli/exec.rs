@@ -15,7 +15,7 @@ pub(super) struct ExecArgs {
     #[arg(long)]
     tty: bool,
     /// The command and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     command: Vec<String>,
 }
 
@@ -24,7 +24,7 @@ pub(super) struct RunArgs {
     #[command(flatten)]
     wanted: Wanted,
     /// The harness and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     command: Vec<String>,
 }
 

@@ -121,11 +121,16 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// What the exec-server enforces, when no cgroup does it better.
-    pub fn for_commands(&self) -> CommandLimits {
+    /// Bytes of memory the sandbox may use.
+    pub fn memory(&self) -> u64 {
+        self.memory.unwrap_or_else(most_memory)
+    }
+
+    /// What the exec-server enforces; memory only where no cgroup does it better.
+    pub fn for_commands(&self, memory_by_cgroup: bool) -> CommandLimits {
         CommandLimits {
             processes: Some(self.pids),
-            data_bytes: Some(self.memory.unwrap_or_else(most_memory)),
+            data_bytes: (!memory_by_cgroup).then(|| self.memory()),
             open_files: Some(self.open_files),
             wall_ms: self.wall.map(|wall| u64::try_from(wall.as_millis()).unwrap_or(u64::MAX)),
             output_bytes: self.output,

@@ -42,13 +42,13 @@ enum Answer<'a> {
 impl Connection {
     pub(super) async fn pump_down<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
-        mut from_server: SplitStream<Upstream>,
+        from_server: &mut SplitStream<Upstream>,
         to_harness: &mut SplitSink<WebSocketStream<S>, Message>,
         mut answers: mpsc::Receiver<String>,
     ) -> Stop {
         let mut unflushed = false;
         loop {
-            let mut next = self.next_down(&mut from_server, &mut answers).now_or_never();
+            let mut next = self.next_down(from_server, &mut answers).now_or_never();
             if next.is_none() && unflushed {
                 if to_harness.flush().await.is_err() {
                     return Stop::by_harness();
@@ -56,7 +56,7 @@ impl Connection {
                 unflushed = false;
             }
             if next.is_none() {
-                next = Some(self.next_down(&mut from_server, &mut answers).await);
+                next = Some(self.next_down(from_server, &mut answers).await);
             }
             let sent = match next {
                 Some(Next::Text(text)) => feed(to_harness, text).await,
@@ -68,6 +68,19 @@ impl Connection {
                 return Stop::by_harness();
             }
             unflushed = true;
+        }
+    }
+
+    /// Notes what the exec-server still says after the harness left, until nothing is awaited any more.
+    pub(super) async fn drain(&self, from_server: &mut SplitStream<Upstream>) {
+        while !(self.pending.borrow().is_empty() && self.session.running().borrow().is_empty()) {
+            match from_server.next().await {
+                Some(Ok(Message::Text(text))) => {
+                    self.observe(&text);
+                }
+                Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => {}
+                _ => return,
+            }
         }
     }
 
@@ -180,6 +193,7 @@ impl Connection {
             }
             Some(Method::ProcessExited) => {
                 if let Ok(exited) = serde_json::from_str::<process::Exited>(text) {
+                    self.limited(&exited.process_id, exited.limit.as_deref());
                     self.exited(&exited.process_id, exited.exit_code);
                 }
             }
@@ -202,6 +216,13 @@ impl Connection {
     fn exited(&self, process_id: &str, code: i32) {
         if let Some(command) = self.session.running().borrow_mut().get_mut(process_id) {
             command.exited.get_or_insert((code, Instant::now()));
+        }
+    }
+
+    fn limited(&self, process_id: &str, limit: Option<&str>) {
+        let Some(limit) = limit else { return };
+        if let Some(command) = self.session.running().borrow_mut().get_mut(process_id) {
+            command.limit = Some(format!("killed: {}", self.controller.redactor.text(limit)));
         }
     }
 

@@ -23,6 +23,7 @@ use zeroize::Zeroizing;
 
 use super::argv::{self, Handed, WORKSPACE_IN_STAGE, fd};
 use super::bwrap::Bwrap;
+use super::cgroup::{Cgroup, Cgroups};
 use super::process::Process;
 use super::run_as::RunAs;
 use super::seccomp;
@@ -32,6 +33,7 @@ use super::stage::Stage;
 use super::workspace::Workspace;
 use crate::audit::chain::hex;
 use crate::audit::record::SandboxFacts;
+use crate::config::Limits;
 use crate::dirs;
 use crate::failure::{Failure, Outcome};
 use crate::limits::{MAX_SANDBOX_STATUS_BYTES, SANDBOX_START_TIMEOUT};
@@ -48,6 +50,8 @@ pub struct Launcher {
     pub spawner: Spawner,
     /// The directory of the listening sockets; private.
     pub sockets: OwnedFd,
+    /// Where cgroups of sandboxes are made, or why there are none.
+    pub cgroups: Result<Cgroups, String>,
 }
 
 /// One sandbox to start.
@@ -62,8 +66,8 @@ pub struct Order<'a> {
     pub run_as: RunAs,
     /// The variables commands inherit, secrets included.
     pub environment: StringMap,
-    /// Bounds on commands.
-    pub limits: CommandLimits,
+    /// Bounds on commands and on the sandbox.
+    pub limits: &'a Limits,
     /// The system call filter's options.
     pub seccomp: seccomp::Options,
 }
@@ -78,6 +82,8 @@ pub struct Sandbox {
     token: Zeroizing<String>,
     /// Its mount namespace and the user namespace that owns it, taken before the exec-server made itself unreadable.
     pub namespaces: Option<(OwnedFd, OwnedFd)>,
+    /// Its cgroup, when there is one.
+    pub cgroup: Option<Cgroup>,
     /// bwrap says its exit code here at its end; a closed pipe would kill it instead.
     status_pipe: pipe::Receiver,
 }
@@ -93,6 +99,18 @@ struct Prepared {
     token: Zeroizing<String>,
 }
 
+impl Sandbox {
+    /// Kills everything inside and waits until it is gone, bounded.
+    pub async fn kill(&self) {
+        if let Some(cgroup) = &self.cgroup
+            && let Err(error) = cgroup.kill()
+        {
+            tracing::warn!(%error, "a cgroup cannot be killed as a whole");
+        }
+        self.process.kill().await;
+    }
+}
+
 impl Launcher {
     /// Starts a sandbox and waits until its exec-server answers. `admit` records it while it is still blocked.
     ///
@@ -106,7 +124,8 @@ impl Launcher {
         let failed =
             |error: io::Error| Failure::unavailable(format_args!("cannot start the sandbox: {error}"));
         let run_as = order.run_as;
-        let prepared = self.prepare(order)?;
+        let cgroup = self.cgroup(&order);
+        let prepared = self.prepare(order, cgroup.as_ref())?;
         let Prepared { job, arguments_sha256, lifeline, go, status, socket_name, token } = prepared;
         let child = self.spawner.spawn(job).await.map_err(failed)?;
         let process = Process::watch_over(child, lifeline).map_err(failed)?;
@@ -115,16 +134,17 @@ impl Launcher {
             arguments_sha256,
             pid: process.pid,
             uid: run_as.uid(),
+            limits_by: self.limits_by(cgroup.as_ref()),
             ..SandboxFacts::default()
         };
         rustix::io::ioctl_fionbio(&status, true).map_err(|error| failed(error.into()))?;
         let status = pipe::Receiver::from_owned_fd(status).map_err(failed)?;
         let mut sandbox =
-            Sandbox { facts, process, socket_name, token, namespaces: None, status_pipe: status };
+            Sandbox { facts, process, socket_name, token, namespaces: None, cgroup, status_pipe: status };
         match self.bring_up(&mut sandbox, go, admit).await {
             Ok(()) => Ok(sandbox),
             Err(why) => {
-                sandbox.process.kill().await;
+                sandbox.kill().await;
                 self.forget(&sandbox);
                 // bwrap's own words are shown, never interpreted.
                 let said = sandbox.process.ended().await;
@@ -133,14 +153,32 @@ impl Launcher {
         }
     }
 
-    fn prepare(&self, order: Order<'_>) -> Outcome<Prepared> {
+    /// A cgroup for a sandbox; without one, limits of single processes take its place.
+    fn cgroup(&self, order: &Order<'_>) -> Option<Cgroup> {
+        let cgroups = self.cgroups.as_ref().ok()?;
+        let made = cgroups.create(order.name, order.limits.memory(), order.limits.pids);
+        made.inspect_err(|error| tracing::warn!(%error, "a cgroup cannot be made")).ok()
+    }
+
+    /// What bounds a sandbox, as its record says it.
+    fn limits_by(&self, cgroup: Option<&Cgroup>) -> String {
+        match (&self.cgroups, cgroup) {
+            (Ok(cgroups), Some(_)) => format!("cgroup: {}; rlimits", cgroups.controllers.join(", ")),
+            (Err(why), _) => format!("rlimits ({why})"),
+            (Ok(_), None) => "rlimits (no cgroup could be made)".to_owned(),
+        }
+    }
+
+    fn prepare(&self, order: Order<'_>, cgroup: Option<&Cgroup>) -> Outcome<Prepared> {
         let failed =
             |error: io::Error| Failure::unavailable(format_args!("cannot prepare the sandbox: {error}"));
         let Order { name, spec, workspace, run_as, environment, limits, seccomp } = order;
         let argv = argv::build(spec);
         let arguments = argv.nul_separated();
         let token = inner_token().map_err(failed)?;
-        let bootstrap = bootstrap(spec, &token, environment, limits)?;
+        let memory_by_cgroup =
+            cgroup.is_some() && self.cgroups.as_ref().is_ok_and(|all| all.controllers.contains(&"memory"));
+        let bootstrap = bootstrap(spec, &token, environment, limits.for_commands(memory_by_cgroup))?;
         let socket_name = format!("{name}.sock");
         let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(|error| failed(error.into()));
         let (lifeline_inside, lifeline) = pipe()?;
@@ -214,6 +252,9 @@ impl Launcher {
         sandbox.namespaces = sandbox.facts.inner_pid.and_then(|pid| namespaces_of(pid).ok());
         let namespaces = status.into_iter().filter(|(name, _)| name.ends_with("-namespace"));
         sandbox.facts.namespaces = namespaces.collect();
+        if let (Some(cgroup), Some(pid)) = (&sandbox.cgroup, sandbox.facts.inner_pid) {
+            cgroup.add(pid).map_err(|error| format!("it cannot be put into its cgroup: {error}"))?;
+        }
         admit(&sandbox.facts).map_err(|error| format!("it cannot be recorded: {error}"))?;
         rustix::io::write(&go, b"1").map_err(|error| format!("it left: {error}"))?;
         drop(go);

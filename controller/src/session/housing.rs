@@ -38,7 +38,7 @@ impl Session {
             workspace: &self.workspace,
             run_as: self.run_as,
             environment: self.environment(controller),
-            limits: self.persona.limits.for_commands(),
+            limits: &self.persona.limits,
             seccomp: self.persona.seccomp,
         };
         let admit = |facts: &SandboxFacts| {

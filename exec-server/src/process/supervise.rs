@@ -7,8 +7,10 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::process::ExitStatus;
 use std::rc::Rc;
+use std::time::Duration;
 
 use legion_protocol::Method;
+use legion_protocol::bootstrap::CommandLimits;
 use legion_protocol::chunk::OutputFrameWriter;
 use legion_protocol::jsonrpc::notification_text;
 use legion_protocol::limits::MAX_OUTPUT_CHUNK_BYTES;
@@ -17,6 +19,7 @@ use rustix::io::Errno;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep_until};
 
 use super::Process;
 use super::reap::exit_code;
@@ -41,19 +44,55 @@ impl Source {
 
 /// What the task of one process holds.
 pub(crate) struct Supervisor {
-    pub(crate) server: Rc<Server>,
-    pub(crate) session: Rc<Session>,
-    pub(crate) process: Rc<Process>,
+    server: Rc<Server>,
+    session: Rc<Session>,
+    process: Rc<Process>,
     /// One for a terminal, two for pipes.
-    pub(crate) sources: Vec<Source>,
+    sources: Vec<Source>,
     /// `None` once it has been told.
-    pub(crate) exit: Option<oneshot::Receiver<ExitStatus>>,
+    exit: Option<oneshot::Receiver<ExitStatus>>,
+    /// What the process may still use up.
+    allowance: Allowance,
     /// Reads made after the process was cut off.
-    pub(crate) reads_after_cut: usize,
+    reads_after_cut: usize,
+}
+
+/// The limits of the persona on one command (`CommandLimits`).
+#[derive(Default)]
+pub(crate) struct Allowance {
+    /// When it is killed.
+    deadline: Option<Instant>,
+    /// Output bytes it may still write.
+    output: Option<u64>,
+    /// The limit it was killed for, as the configuration calls it.
+    exceeded: Option<&'static str>,
+}
+
+impl Allowance {
+    /// That of a command that starts now.
+    pub(crate) fn new(limits: &CommandLimits) -> Self {
+        let wall = limits.wall_ms.map(Duration::from_millis);
+        Self {
+            // A time beyond what the clock can tell is no limit.
+            deadline: wall.and_then(|wall| Instant::now().checked_add(wall)),
+            output: limits.output_bytes,
+            exceeded: None,
+        }
+    }
+
+    /// How much of `length` bytes of output is still allowed.
+    fn take_output(&mut self, length: usize) -> usize {
+        let Some(left) = &mut self.output else { return length };
+        let taken = usize::try_from(*left).unwrap_or(usize::MAX).min(length);
+        *left -= taken as u64;
+        taken
+    }
 }
 
 enum Event {
     Exited(Option<ExitStatus>),
+    /// The time of the command is over.
+    TimeOver,
     Readable(usize),
     /// Look again: there is room, or the process was cut off.
     Changed,
@@ -71,12 +110,25 @@ enum Stop {
 }
 
 impl Supervisor {
+    /// The task of a process that has just been started; `exit` tells its end.
+    pub(crate) fn new(
+        server: Rc<Server>,
+        session: Rc<Session>,
+        process: Rc<Process>,
+        sources: Vec<Source>,
+        exit: oneshot::Receiver<ExitStatus>,
+    ) -> Self {
+        let allowance = Allowance::new(&server.host.limits);
+        Self { server, session, process, sources, exit: Some(exit), allowance, reads_after_cut: 0 }
+    }
+
     /// Runs until `process/closed` has been queued.
     pub(crate) async fn run(mut self) {
         while self.exit.is_some() || self.sources.iter().any(|source| source.descriptor.is_some()) {
             match self.next_event().await {
                 Event::Exited(status) => self.on_exit(status),
                 Event::Readable(index) => self.on_readable(index),
+                Event::TimeOver => self.exceed("limits.wall"),
                 Event::Changed => {}
             }
         }
@@ -85,6 +137,15 @@ impl Supervisor {
         self.process.changed.notify_waiters();
         self.notify(Method::ProcessClosed, &Closed { process_id: self.process.id.to_string(), seq });
         self.session.process_closed(&self.process);
+    }
+
+    /// Kills the process for the limit it ran into. The first one counts.
+    fn exceed(&mut self, limit: &'static str) {
+        self.allowance.deadline = None;
+        if self.exit.is_some() && self.allowance.exceeded.is_none() {
+            self.allowance.exceeded = Some(limit);
+            self.process.kill();
+        }
     }
 
     /// Whether the pipes are given up as soon as they are empty: after `process/terminate` and at a session's end.
@@ -105,10 +166,17 @@ impl Supervisor {
                 _ => std::future::pending().await,
             }
         };
+        let time = async {
+            match self.allowance.deadline {
+                Some(deadline) => sleep_until(deadline).await,
+                None => std::future::pending().await,
+            }
+        };
         let sources = &self.sources;
         let event = tokio::select! {
             biased;
             status = exited(&mut self.exit) => Event::Exited(status),
+            () = time => Event::TimeOver,
             () = self.process.cut_off.notified() => Event::Changed,
             () = room => Event::Changed,
             index = readable(sources), if !full => Event::Readable(index),
@@ -142,8 +210,12 @@ impl Supervisor {
         let server = Rc::clone(&self.server);
         let mut buffer = server.read_buffer.borrow_mut();
         let (length, stop) = fill(&descriptor, &mut buffer[..MAX_OUTPUT_CHUNK_BYTES], direct);
-        if length > 0 {
-            self.send_output(index, &buffer[..length]);
+        let allowed = self.allowance.take_output(length);
+        if allowed > 0 {
+            self.send_output(index, &buffer[..allowed]);
+        }
+        if allowed < length {
+            self.exceed("limits.output");
         }
         stop
     }
@@ -181,8 +253,13 @@ impl Supervisor {
         let code = status.map_or(1, |status| exit_code(status, self.process.has_terminal()));
         let seq = self.process.log.borrow_mut().exit(code);
         self.process.changed.notify_waiters();
-        let exited =
-            Exited { process_id: self.process.id.to_string(), seq, exit_code: code, sandbox_denied: false };
+        let exited = Exited {
+            process_id: self.process.id.to_string(),
+            seq,
+            exit_code: code,
+            sandbox_denied: false,
+            limit: self.allowance.exceeded.map(str::to_owned),
+        };
         self.notify(Method::ProcessExited, &exited);
     }
 
