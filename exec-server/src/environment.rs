@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use legion_protocol::bootstrap::Bootstrap;
+use legion_protocol::bootstrap::{Bootstrap, CommandLimits};
 use legion_protocol::environment::{
     ConfigLayers, ConfigRead, ConfigReadResult, EnvironmentInfo, EnvironmentStatus, Shell,
 };
@@ -18,6 +18,8 @@ use crate::process::env::Environment;
 pub(crate) struct Host {
     /// What a child inherits with `inherit: all`.
     pub(crate) env: Environment,
+    /// The persona's limits on commands.
+    pub(crate) limits: CommandLimits,
     info: EnvironmentInfo,
     home: PathUri,
 }
@@ -35,7 +37,10 @@ impl Host {
             bootstrap.env.0.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
         let shell = bootstrap.shell.unwrap_or_else(|| find_shell(&env));
         let temporary = vec![bootstrap.temp_dir.clone()];
-        Self::new(env, shell, Some(bootstrap.cwd), bootstrap.home, Some(bootstrap.temp_dir), temporary)
+        let limits = bootstrap.limits;
+        let host =
+            Self::new(env, shell, Some(bootstrap.cwd), bootstrap.home, Some(bootstrap.temp_dir), temporary);
+        Self { limits, ..host }
     }
 
     /// The facts of this process itself.
@@ -71,7 +76,7 @@ impl Host {
             temp_dir,
             capabilities,
         };
-        Self { env, info, home }
+        Self { env, limits: CommandLimits::default(), info, home }
     }
 
     /// `environment/info`.

@@ -6,12 +6,14 @@ use std::io::{self, Read, Write};
 use std::os::fd::{OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::Duration;
 
-use legion_protocol::bootstrap::Bootstrap;
+use legion_protocol::bootstrap::{Bootstrap, CommandLimits};
 use legion_protocol::limits::MAX_BOOTSTRAP_BYTES;
 use legion_protocol::object::{detail, from_object};
 use rustix::net::AddressFamily;
 use rustix::net::sockopt::{socket_acceptconn, socket_domain};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncReadExt, Interest};
 use tokio::net::{TcpListener, UnixListener};
@@ -59,6 +61,9 @@ pub enum StartError {
     /// The lifeline is not open.
     #[error("legion-exec-server: cannot watch the lifeline, descriptor {0}: {1}")]
     Lifeline(RawFd, io::Error),
+    /// The kernel refused a limit.
+    #[error("legion-exec-server: cannot set the limits on commands: {0}")]
+    Limits(io::Error),
     /// No event loop, no signal handlers.
     #[error("legion-exec-server: cannot start the event loop: {0}")]
     EventLoop(io::Error),
@@ -71,7 +76,7 @@ impl StartError {
             Self::Listen(_) | Self::TokenFile(..) | Self::EmptyToken(_) => 1,
             Self::NoSocket(_) | Self::Lifeline(..) => 64,
             Self::Bootstrap(..) => 78,
-            Self::EventLoop(_) => 70,
+            Self::Limits(_) | Self::EventLoop(_) => 70,
         }
     }
 }
@@ -79,9 +84,12 @@ impl StartError {
 /// Serves until something ends it: a signal, the lifeline, the end of stdin.
 pub fn run(config: &Config, facts: ProcessFacts) -> Result<(), StartError> {
     let (host, token) = identity(config, facts)?;
+    apply(&host.limits).map_err(StartError::Limits)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(BLOCKING_THREADS)
+        // Once there is one it stays: it goes on working when commands have used up all processes.
+        .thread_keep_alive(Duration::MAX)
         .build()
         .map_err(StartError::EventLoop)?;
     let local = LocalSet::new();
@@ -90,6 +98,22 @@ pub fn run(config: &Config, facts: ProcessFacts) -> Result<(), StartError> {
     // A file operation that still runs must not hold the end back.
     runtime.shutdown_background();
     result
+}
+
+/// Puts the limits of the persona on this process, and so on every command: they are inherited and cannot be raised.
+fn apply(limits: &CommandLimits) -> io::Result<()> {
+    let resources = [
+        (Resource::Nproc, limits.processes),
+        (Resource::Data, limits.data_bytes),
+        (Resource::Nofile, limits.open_files),
+    ];
+    for (resource, limit) in resources {
+        let Some(limit) = limit else { continue };
+        // What is stricter already stays.
+        let limit = getrlimit(resource).maximum.map_or(limit, |maximum| maximum.min(limit));
+        setrlimit(resource, Rlimit { current: Some(limit), maximum: Some(limit) })?;
+    }
+    Ok(())
 }
 
 /// Who we are and whom we accept.
@@ -130,20 +154,39 @@ fn read_token(path: &Path) -> Result<TokenDigest, StartError> {
 }
 
 async fn serve(config: &Config, server: Rc<Server>) -> Result<(), StartError> {
+    // The first thread for long file operations is made while there surely are processes left.
+    drop(tokio::task::spawn_blocking(|| ()));
     let reaping = Rc::clone(&server.reaper).start().map_err(StartError::EventLoop)?;
     tokio::task::spawn_local(reaping);
-    let mut terminate = signal(SignalKind::terminate()).map_err(StartError::EventLoop)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(StartError::EventLoop)?;
+    let ending = ending_signals(config).map_err(StartError::EventLoop)?;
     let lifeline = config.lifeline.map(open_lifeline).transpose()?;
     let clients = clients(config, Rc::clone(&server))?;
     tokio::select! {
         () = clients => {}
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+        () = ending => {}
         () = watch(lifeline) => {}
     }
     server.sessions.kill_all();
     Ok(())
+}
+
+/// Waits for SIGTERM or SIGINT.
+///
+/// Not as pid 1 with a lifeline: there the kernel ignores what has no handler, and a command must not be able to end its
+/// session with `kill 1`. The controller lets go of the lifeline instead.
+fn ending_signals(config: &Config) -> io::Result<impl Future<Output = ()> + use<>> {
+    let signals = if rustix::process::getpid().is_init() && config.lifeline.is_some() {
+        None
+    } else {
+        Some((signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?))
+    };
+    Ok(async {
+        let Some((mut terminate, mut interrupt)) = signals else { return std::future::pending().await };
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
 }
 
 /// Whatever brings clients, ready to be driven. Errors of binding show themselves here.

@@ -210,6 +210,33 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn limits_of_the_persona_end_a_command_and_say_so() {
+        let limits = json!({"wallMs": 300, "outputBytes": 1000, "openFiles": 77, "dataBytes": 1 << 30});
+        let server = Server::start_with(&limits);
+        let mut client = Client::open(&server).await;
+        for tty in [false, true] {
+            let (slow, loud, plain) = (format!("slow{tty}"), format!("loud{tty}"), format!("plain{tty}"));
+            let killed = if tty { 1 } else { 137 };
+            client.start(&slow, "echo before; sleep 1000", json!({"tty": tty})).await;
+            client.start(&loud, "trap '' TERM INT; exec yes", json!({"tty": tty})).await;
+            client.start(&plain, "ulimit -H -n; ulimit -H -d", json!({"tty": tty})).await;
+            let (output, code) = client.finish(&slow).await;
+            assert_eq!((output.trim(), code, client.limit(&slow)), ("before", killed, Some("limits.wall")));
+            let (output, code) = client.finish(&loud).await;
+            assert_eq!((output.len(), code, client.limit(&loud)), (1000, killed, Some("limits.output")));
+            let (output, code) = client.finish(&plain).await;
+            assert_eq!(
+                (output.replace('\r', "").as_str(), code, client.limit(&plain)),
+                ("77\n1048576\n", 0, None)
+            );
+        }
+        // Exited before anybody looked: what it wrote is cut, and that is said.
+        client.start("quick", "head -c 3000 /dev/zero; exit 5", json!({})).await;
+        let (output, _) = client.finish("quick").await;
+        assert_eq!((output.len(), client.limit("quick")), (1000, Some("limits.output")));
+    }
+
+    #[tokio::test]
     async fn thousands_of_short_commands_leave_nothing_behind() {
         let server = Server::start();
         let mut client = Client::open(&server).await;

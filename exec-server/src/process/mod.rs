@@ -117,14 +117,7 @@ pub(crate) fn start(server: &Rc<Server>, session: &Rc<Session>, start: &Start) -
     let exit = server.reaper.register(child.pid);
     let (process, sources) = connect(start, wiring, child).map_err(spawn_error)?;
     session.insert_process(Rc::clone(&process));
-    let supervisor = Supervisor {
-        server: Rc::clone(server),
-        session: Rc::clone(session),
-        process,
-        sources,
-        exit: Some(exit),
-        reads_after_cut: 0,
-    };
+    let supervisor = Supervisor::new(Rc::clone(server), Rc::clone(session), process, sources, exit);
     spawn_local(supervisor.run());
     Ok(Started { process_id: start.process_id.clone(), sandbox_type: "none".to_owned() })
 }

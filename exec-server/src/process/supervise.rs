@@ -139,12 +139,15 @@ impl Supervisor {
         self.session.process_closed(&self.process);
     }
 
-    /// Kills the process for the limit it ran into. The first one counts.
+    /// Kills the process for the limit it ran into. The first one counts. One that has exited already is not killed, but
+    /// its output was cut all the same.
     fn exceed(&mut self, limit: &'static str) {
         self.allowance.deadline = None;
-        if self.exit.is_some() && self.allowance.exceeded.is_none() {
+        if self.allowance.exceeded.is_none() {
             self.allowance.exceeded = Some(limit);
-            self.process.kill();
+            if self.exit.is_some() {
+                self.process.kill();
+            }
         }
     }
 
@@ -323,6 +326,16 @@ mod tests {
 
     use super::*;
     use crate::sys;
+
+    #[test]
+    fn output_is_cut_at_its_limit_to_the_byte() {
+        let limited =
+            |output_bytes| Allowance::new(&CommandLimits { output_bytes, ..CommandLimits::default() });
+        let mut allowance = limited(Some(10));
+        assert_eq!([4, 4, 4, 4].map(|length| allowance.take_output(length)), [4, 4, 2, 0]);
+        assert_eq!(limited(None).take_output(usize::MAX), usize::MAX);
+        assert!(allowance.deadline.is_none());
+    }
 
     #[tokio::test(flavor = "current_thread")]
     async fn small_writes_become_one_chunk_and_reads_never_wait() {

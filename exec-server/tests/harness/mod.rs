@@ -50,12 +50,17 @@ pub(crate) struct Server {
 impl Server {
     /// Starts the server as the controller does, with one descriptor more than it is told of.
     pub(crate) fn start() -> Self {
+        Self::start_with(&json!({}))
+    }
+
+    /// The same with limits of a persona.
+    pub(crate) fn start_with(limits: &Value) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("s");
         let listener = UnixListener::bind(&socket).unwrap();
         let (lifeline_read, lifeline) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
         let (bootstrap, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
-        std::fs::File::from(write).write_all(bootstrap_text().as_bytes()).unwrap();
+        std::fs::File::from(write).write_all(bootstrap_text(limits).as_bytes()).unwrap();
         let extra = std::fs::File::open("/dev/null").unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_legion-exec-server"));
         command
@@ -115,13 +120,13 @@ impl Drop for Server {
     }
 }
 
-fn bootstrap_text() -> String {
+fn bootstrap_text(limits: &Value) -> String {
     let digest = Sha256::digest(TOKEN.as_bytes());
     let digest = digest.iter().fold(String::new(), |digits, byte| format!("{digits}{byte:02x}"));
     json!({
         "tokenSha256": digest,
         "env": {"PATH": "/usr/bin:/bin", "SECRET_OF_THE_SESSION": "value"},
-        "cwd": "file:///", "home": "file:///", "tempDir": "file:///tmp"
+        "cwd": "file:///", "home": "file:///", "tempDir": "file:///tmp", "limits": limits
     })
     .to_string()
 }
@@ -132,6 +137,7 @@ struct Process {
     output: VecDeque<u8>,
     last_seq: u64,
     exit_code: Option<i64>,
+    limit: Option<String>,
     closed: bool,
 }
 
@@ -262,6 +268,11 @@ impl Client {
         }
     }
 
+    /// The limit a finished process was killed for.
+    pub(crate) fn limit(&self, process: &str) -> Option<&str> {
+        self.processes[process].limit.as_deref()
+    }
+
     /// Whether the server ends the connection.
     pub(crate) async fn ended(&mut self) -> bool {
         while self.receive().await {}
@@ -299,7 +310,10 @@ impl Client {
             "process/output" => {
                 process.output.extend(Chunk::from_base64(params["chunk"].as_str().unwrap()).unwrap().0);
             }
-            "process/exited" => process.exit_code = params["exitCode"].as_i64(),
+            "process/exited" => {
+                process.exit_code = params["exitCode"].as_i64();
+                process.limit = params["legionLimit"].as_str().map(str::to_owned);
+            }
             "process/closed" => process.closed = true,
             other => panic!("unexpected {other}"),
         }
