@@ -139,9 +139,10 @@ impl ErrorObject {
         Self::new(ErrorCode::MethodNotFound, format!("exec-server stub does not implement `{method}` yet"))
     }
 
-    /// The answer to a message that is no frame (SPEC 2.3). `source` names the transport and peer.
+    /// The answer to a message that is no frame (SPEC 1.5, 2.3). `source` names the transport and peer.
     pub fn unparsable(source: &str, detail: &str) -> Self {
-        Self::invalid_request(format!("failed to parse websocket JSON-RPC message from {source}: {detail}"))
+        let kind = if source.ends_with("stdio") { "" } else { "websocket " };
+        Self::invalid_request(format!("failed to parse {kind}JSON-RPC message from {source}: {detail}"))
     }
 }
 

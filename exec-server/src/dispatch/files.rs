@@ -107,7 +107,7 @@ impl Client {
     fn checked<T: DeserializeOwned + Confined>(&self, method: Method, raw: Option<&RawValue>) -> Outcome<T> {
         let request: T = params(raw).map_err(recode)?;
         self.session_for(method)?;
-        confine::check(request.sandbox())?;
+        confine::check_files(request.sandbox())?;
         Ok(request)
     }
 

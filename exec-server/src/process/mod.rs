@@ -135,7 +135,7 @@ fn check_start(session: &Session, start: &Start) -> Outcome<()> {
             "processId must not be longer than {MAX_PROCESS_ID_BYTES} bytes"
         )));
     }
-    crate::confine::check(start.sandbox.as_ref())?;
+    crate::confine::check_command(start.sandbox.as_ref())?;
     crate::confine::check_proxy(start)?;
     if session.process(&start.process_id).is_some() {
         return Err(ErrorObject::invalid_request(format!("process {} already exists", start.process_id)));

