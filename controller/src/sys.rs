@@ -61,6 +61,62 @@ pub fn mount_again(mounts: &OwnedFd, user: &OwnedFd, again: Again, path: &[u8]) 
     })
 }
 
+/// What a sandbox needs of the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// A user namespace of one's own.
+    UserNamespace,
+    /// Mounts in a namespace of one's own.
+    Mounts,
+    /// A new `/proc` for a pid namespace of one's own.
+    Proc,
+}
+
+impl Need {
+    /// In words.
+    pub const fn what(self) -> &'static str {
+        match self {
+            Self::UserNamespace => "making a user namespace",
+            Self::Mounts => "mounting in a namespace of one's own",
+            Self::Proc => "mounting /proc for a pid namespace",
+        }
+    }
+}
+
+/// Tries what a sandbox needs, in a child, as `user` when that is given.
+pub fn try_need(need: Need, user: Option<(u32, u32)>) -> io::Result<()> {
+    in_child(|| {
+        let none = std::ptr::null::<libc::c_char>();
+        // SAFETY: system calls on constants and C strings.
+        unsafe {
+            if let Some((uid, gid)) = user {
+                check(libc::setgroups(0, std::ptr::null()))?;
+                check(libc::setresgid(gid, gid, gid))?;
+                check(libc::setresuid(uid, uid, uid))?;
+            }
+            let namespaces = match need {
+                Need::UserNamespace => libc::CLONE_NEWUSER,
+                Need::Mounts => libc::CLONE_NEWUSER | libc::CLONE_NEWNS,
+                Need::Proc => libc::CLONE_NEWUSER | libc::CLONE_NEWNS | libc::CLONE_NEWPID,
+            };
+            check(libc::unshare(namespaces))?;
+            if need != Need::UserNamespace {
+                check(libc::mount(none, c"/".as_ptr(), none, libc::MS_REC | libc::MS_PRIVATE, none.cast()))?;
+            }
+        }
+        if need != Need::Proc {
+            return Ok(());
+        }
+        // Only a child is in the new pid namespace.
+        in_child(|| {
+            let (proc, none) = (c"proc".as_ptr(), std::ptr::null::<libc::c_char>());
+            let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
+            // SAFETY: a system call on C strings.
+            check(unsafe { libc::mount(proc, c"/proc".as_ptr(), proc, flags, none.cast()) }).map(drop)
+        })
+    })
+}
+
 fn check(result: i32) -> io::Result<i32> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }

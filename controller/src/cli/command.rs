@@ -1,7 +1,9 @@
 //! One command in a session, with our stdin, stdout, stderr and signals; its exit code is ours.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::rc::Rc;
 
 use futures_util::{SinkExt, StreamExt};
 use legion_protocol::jsonrpc::{self, ReceivedError};
@@ -34,12 +36,17 @@ pub(super) struct Command {
     pub(super) argv: Vec<String>,
     /// Whether it gets a terminal.
     pub(super) tty: bool,
+    /// Where its stdout goes instead of ours; it gets no stdin then.
+    pub(super) capture: Option<Capture>,
 }
+
+/// Collected output.
+pub(super) type Capture = Rc<RefCell<Vec<u8>>>;
 
 /// Runs a command to its end in a session that ends with it.
 pub(super) async fn run(context: &Context, lease: Lease, command: Command) -> Outcome<u8> {
     let code = match lease.websocket().await {
-        Ok(socket) => Client::new(socket).run(context, &lease, &command).await,
+        Ok(socket) => Client::new(socket, command.capture.clone()).run(context, &lease, &command).await,
         Err(failure) => Err(failure),
     };
     lease.release().await;
@@ -60,6 +67,7 @@ struct Client {
     awaited: BTreeMap<i64, Awaited>,
     next_id: i64,
     exit_code: Option<u8>,
+    capture: Option<Capture>,
 }
 
 /// Signals that concern a running command.
@@ -88,8 +96,8 @@ enum Step {
 }
 
 impl Client {
-    fn new(socket: WebSocketStream<UnixStream>) -> Self {
-        Self { socket, awaited: BTreeMap::new(), next_id: 1, exit_code: None }
+    fn new(socket: WebSocketStream<UnixStream>, capture: Option<Capture>) -> Self {
+        Self { socket, awaited: BTreeMap::new(), next_id: 1, exit_code: None, capture }
     }
 
     async fn run(mut self, context: &Context, lease: &Lease, command: &Command) -> Outcome<u8> {
@@ -115,7 +123,7 @@ impl Client {
                             Step::Continue
                         }
                         Received::Running => {
-                            stdin = Some(read_stdin());
+                            stdin = self.capture.is_none().then(read_stdin);
                             self.resize(command.tty).await?;
                             Step::Continue
                         }
@@ -238,7 +246,10 @@ impl Client {
                 let output: process::Output = serde_json::from_str(text).map_err(Failure::internal)?;
                 let written = match output.stream {
                     Stream::Stderr => write_all(std::io::stderr().lock(), &output.chunk.0),
-                    Stream::Stdout | Stream::Pty => write_all(std::io::stdout().lock(), &output.chunk.0),
+                    Stream::Stdout | Stream::Pty => match &self.capture {
+                        None => write_all(std::io::stdout().lock(), &output.chunk.0),
+                        Some(capture) => write_all(&mut *capture.borrow_mut(), &output.chunk.0),
+                    },
                 };
                 // Whoever read our output has left: end as a pipe's writer ends.
                 Ok(if written.is_ok() { Received::Nothing } else { Received::Done(128 + 13) })
@@ -315,7 +326,7 @@ fn start_params(context: &Context, lease: &Lease, command: &Command) -> Outcome<
         env,
         env_policy: Some(env_policy),
         tty: command.tty,
-        pipe_stdin: !command.tty,
+        pipe_stdin: !command.tty && command.capture.is_none(),
         arg0: None,
         sandbox: None,
         enforce_managed_network: false,

@@ -4,6 +4,7 @@ mod access;
 mod audit;
 mod command;
 mod connect;
+mod doctor;
 mod exec;
 mod sessions;
 mod setup;
@@ -93,6 +94,8 @@ enum Command {
     /// Read and verify the audit log
     #[command(subcommand)]
     Audit(audit::AuditCommand),
+    /// Prove that the sandbox works here, or say why not and what to do
+    Doctor(doctor::Args),
     /// Point a client at Legion
     #[command(subcommand)]
     Setup(setup::SetupCommand),
@@ -153,6 +156,7 @@ async fn run(context: Context, command: Command) -> Outcome<u8> {
         Command::Token(command) => sessions::token(&context, command).await,
         Command::Session(command) => sessions::session(&context, command).await,
         Command::Audit(command) => audit::run(&context, command).await,
+        Command::Doctor(args) => doctor::run(context, args).await,
         Command::Setup(command) => setup::run(&context, command).await,
         Command::Completions { shell } => {
             let mut text = Vec::new();

@@ -24,6 +24,7 @@ use zeroize::Zeroizing;
 use super::argv::{self, Handed, WORKSPACE_IN_STAGE, fd};
 use super::bwrap::Bwrap;
 use super::cgroup::{Cgroup, Cgroups};
+use super::diagnose::{self, Diagnosis};
 use super::process::Process;
 use super::run_as::RunAs;
 use super::seccomp;
@@ -146,9 +147,12 @@ impl Launcher {
             Err(why) => {
                 sandbox.kill().await;
                 self.forget(&sandbox);
-                // bwrap's own words are shown, never interpreted.
                 let said = sandbox.process.ended().await;
-                Err(Failure::unavailable(format_args!("the sandbox did not start: {why}; {said}")))
+                Err(Failure::unavailable(match diagnose::diagnose(run_as.drop_to()) {
+                    Some(Diagnosis { reason, fix }) => format!("the sandbox cannot start: {reason}; {fix}"),
+                    // bwrap's own words are shown, never interpreted.
+                    None => format!("the sandbox did not start: {why}; {said}; see legion-controller doctor"),
+                }))
             }
         }
     }

@@ -7,6 +7,7 @@
 pub mod argv;
 pub mod bwrap;
 pub mod cgroup;
+pub mod diagnose;
 pub mod git;
 pub mod launch;
 pub mod process;
