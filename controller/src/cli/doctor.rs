@@ -147,7 +147,7 @@ fn tries(home: Option<&Path>, port: Option<u16>, workspace: &Path) -> Vec<Try> {
         forbidden("set-user-id files", "touch s && { chmod 4755 s; status=$?; rm -f s; exit $status; }"),
         forbidden("processes of the host", "test \"$(ls -d /proc/[0-9]* | wc -l)\" -gt 20"),
         forbidden("the exec-server's memory", "cat /proc/1/environ || head -c 1 /proc/1/mem"),
-        forbidden("capabilities", "grep -q '^Cap.*[1-9a-f]' /proc/self/status"),
+        forbidden("capabilities", "grep -q '^Cap[A-Za-z]*:.*[1-9a-f]' /proc/self/status"),
         needed("system call filter", "grep -q '^Seccomp:.*2' /proc/self/status"),
         needed("no new privileges", "grep -q '^NoNewPrivs:.*1' /proc/self/status"),
     ];
