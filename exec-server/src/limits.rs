@@ -48,7 +48,8 @@ pub(crate) const REQUEST_BATCH: usize = 64;
 /// background child that floods the pipe must not hold the exit back.
 pub(crate) const MAX_READS_AT_EXIT: usize = 32;
 
-/// Capacity asked for the pipes of a child. More than the default of 64 KiB lets it write while output is sent.
+/// Capacity asked for the pipe of a child that fills its default of 64 KiB: more lets it write while output is sent. Not
+/// for all, because the pages of all pipes of a user are bounded.
 pub(crate) const PIPE_CAPACITY_BYTES: usize = 256 << 10;
 
 /// Bytes queued for the stdin of one process.

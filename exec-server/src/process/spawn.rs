@@ -10,12 +10,11 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, accessat, open, statat};
 use rustix::io::{Errno, ioctl_fionbio};
-use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
+use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Pid;
 
 use super::env::Environment;
 use super::pty;
-use crate::limits::PIPE_CAPACITY_BYTES;
 use crate::sys;
 
 /// `PATH` of a child that has none, as in musl.
@@ -114,8 +113,6 @@ fn stdin_of(wiring: Wiring) -> io::Result<(Option<OwnedFd>, OwnedFd)> {
 fn output_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let (ours, child) = pipe_with(PipeFlags::CLOEXEC)?;
     ioctl_fionbio(&ours, true)?;
-    // An unprivileged user may have used up the system's soft limit; the default capacity is fine then.
-    let _ = fcntl_setpipe_size(&ours, PIPE_CAPACITY_BYTES);
     Ok((ours, child))
 }
 

@@ -16,6 +16,7 @@ use legion_protocol::jsonrpc::notification_text;
 use legion_protocol::limits::MAX_OUTPUT_CHUNK_BYTES;
 use legion_protocol::process::{Closed, Exited, Stream};
 use rustix::io::Errno;
+use rustix::pipe::fcntl_setpipe_size;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::oneshot;
@@ -23,7 +24,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::Process;
 use super::reap::exit_code;
-use crate::limits::MAX_READS_AT_EXIT;
+use crate::limits::{MAX_READS_AT_EXIT, PIPE_CAPACITY_BYTES};
 use crate::server::Server;
 use crate::session::Session;
 
@@ -33,12 +34,14 @@ pub(crate) struct Source {
     descriptor: Option<Rc<AsyncFd<OwnedFd>>>,
     /// Made at the first output.
     frames: Option<OutputFrameWriter>,
+    /// More room was asked for.
+    enlarged: bool,
 }
 
 impl Source {
     /// A non-blocking descriptor to read to its end.
     pub(crate) fn new(stream: Stream, descriptor: Rc<AsyncFd<OwnedFd>>) -> Self {
-        Self { stream, descriptor: Some(descriptor), frames: None }
+        Self { stream, descriptor: Some(descriptor), frames: None, enlarged: false }
     }
 }
 
@@ -213,6 +216,10 @@ impl Supervisor {
         let server = Rc::clone(&self.server);
         let mut buffer = server.read_buffer.borrow_mut();
         let (length, stop) = fill(&descriptor, &mut buffer[..MAX_OUTPUT_CHUNK_BYTES], direct);
+        if stop == Stop::Full && !std::mem::replace(&mut self.sources[index].enlarged, true) {
+            // Refused for a terminal, and when the user's pipes have too many pages already: it is only slower then.
+            let _ = fcntl_setpipe_size(descriptor.get_ref(), PIPE_CAPACITY_BYTES);
+        }
         let allowed = self.allowance.take_output(length);
         if allowed > 0 {
             self.send_output(index, &buffer[..allowed]);
