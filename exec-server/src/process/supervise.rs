@@ -241,6 +241,14 @@ impl Supervisor {
         }
     }
 
+    /// Whoever reads the output learns why it ended: on stderr, or on the terminal.
+    fn tell_limit(&mut self) {
+        if let (Some(limit), Some(last)) = (self.allowance.exceeded, self.sources.len().checked_sub(1)) {
+            let line = format!("legion: the command was killed: it reached {limit} of its persona\n");
+            self.send_output(last, line.as_bytes());
+        }
+    }
+
     fn on_exit(&mut self, status: Option<ExitStatus>) {
         self.exit = None;
         self.process.exited();
@@ -260,6 +268,7 @@ impl Supervisor {
                 }
             }
         }
+        self.tell_limit();
         let code = status.map_or(1, |status| exit_code(status, self.process.has_terminal()));
         let seq = self.process.log.borrow_mut().exit(code);
         self.process.changed.notify_waiters();
