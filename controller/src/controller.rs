@@ -31,6 +31,20 @@ use crate::token::{self, Digester, RANDOM_BYTES, Token};
 /// The file name of the exec-server, beside the controller's own.
 const EXEC_SERVER: &str = "legion-exec-server";
 
+/// Directories of sandboxes' sockets; the controller's process id follows.
+const SOCKETS: &str = "sandboxes-";
+
+/// Removes what controllers that were killed have left.
+fn sweep(run: &Path) {
+    for entry in std::fs::read_dir(run).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let pid = name.to_str().and_then(|name| name.strip_prefix(SOCKETS)?.parse::<u32>().ok());
+        if pid.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists()) {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
 /// A running controller.
 pub struct Controller {
     /// Valid configuration.
@@ -89,8 +103,9 @@ impl Controller {
         dirs::open_private(&dirs.state, environment.uid)?;
         dirs::open_private(&dirs.run, environment.uid)?;
         // Several controllers may share the state; sockets of sandboxes are told apart by process id.
+        sweep(&dirs.run);
         let sockets =
-            dirs::open_private(&dirs.run.join(format!("sandboxes-{}", std::process::id())), environment.uid)?;
+            dirs::open_private(&dirs.run.join(format!("{SOCKETS}{}", std::process::id())), environment.uid)?;
         let audit = AuditLog::open(&dirs.audit(), environment.uid)?;
         let mut key = zeroize::Zeroizing::new([0u8; 32]);
         fill_random(&mut *key).map_err(Failure::internal)?;
@@ -276,7 +291,7 @@ impl Controller {
         for session in &sessions {
             session.gone().await;
         }
-        let _ = std::fs::remove_dir(self.dirs.run.join(format!("sandboxes-{}", std::process::id())));
+        let _ = std::fs::remove_dir(self.dirs.run.join(format!("{SOCKETS}{}", std::process::id())));
         self.note(&Record::new(Event::ControllerStopped).because(format!("process {}", std::process::id())));
     }
 

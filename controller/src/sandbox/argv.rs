@@ -221,7 +221,8 @@ fn etc(argv: &mut Argv, spec: &Spec) {
         argv.push(&[&"--symlink", &"../proc/self/mounts", &"/etc/mtab"]);
         argv.file(&"/etc/nsswitch.conf", b"passwd: files\ngroup: files\nhosts: files dns\n");
         argv.file(&"/etc/hosts", b"127.0.0.1 localhost legion\n::1 localhost\n");
-        argv.file(&"/etc/resolv.conf", &spec.resolv_conf);
+        let content = spec.resolv_conf.as_ref().map_or(&[][..], |(_, content)| content);
+        argv.file(&"/etc/resolv.conf", content);
     }
     let home = spec.home().display();
     let passwd = format!(
@@ -244,6 +245,11 @@ fn private_part(argv: &mut Argv, spec: &Spec) {
     if spec.view == View::HostRo {
         argv.tmpfs("1777", spec.limits.tmp, &"/var/tmp");
         argv.tmpfs("0755", ROOT_BYTES, &"/run");
+        // Where names are resolved by systemd, /etc/resolv.conf is a link into what has just been hidden.
+        if let Some((path, content)) = spec.resolv_conf.as_ref().filter(|(path, _)| path.starts_with("/run"))
+        {
+            argv.file(path, content);
+        }
         argv.tmpfs("0755", ROOT_BYTES, &"/home");
         for dir in &spec.hidden {
             argv.tmpfs("0700", ROOT_BYTES, dir);
@@ -398,7 +404,7 @@ mod tests {
                 RootEntry::Directory("srv".into()),
                 RootEntry::Directory("usr".into()),
             ],
-            resolv_conf: Vec::new(),
+            resolv_conf: None,
             exec_server: "/opt/legion-exec-server".into(),
             sources: Sources::Descriptors,
             toolchains: Toolchains::default(),

@@ -77,8 +77,8 @@ pub struct Spec {
     pub host_home: Option<PathBuf>,
     /// The host's root directory.
     pub root: Vec<RootEntry>,
-    /// Content of the host's `/etc/resolv.conf`, for `network = "host"`.
-    pub resolv_conf: Vec<u8>,
+    /// Where the host's `/etc/resolv.conf` leads, and its content, for `network = "host"`.
+    pub resolv_conf: Option<(PathBuf, Vec<u8>)>,
     /// The exec-server's binary on the host.
     pub exec_server: PathBuf,
     /// How bwrap is told what to mount.
@@ -117,9 +117,17 @@ impl Spec {
             _ => Toolchains::default(),
         };
         let resolv_conf = match persona.network {
-            Network::Host => std::fs::read("/etc/resolv.conf").unwrap_or_default(),
-            Network::None => Vec::new(),
+            Network::Host => read_resolv_conf(),
+            Network::None => None,
         };
+        if let Some(missing) = persona.workspace_parts.iter().find(|part| !workspace.join(part).is_dir()) {
+            return Err(Failure::config(format_args!(
+                "persona {} shows {} of the workspace {}, and there is no such directory: make it",
+                persona.name,
+                missing.display(),
+                workspace.display()
+            )));
+        }
         Ok(Self {
             view: persona.view,
             mount_at: persona.mount_at,
@@ -190,6 +198,12 @@ fn read_skeleton() -> Vec<(OsString, Vec<u8>)> {
     let entries = std::fs::read_dir("/etc/skel").into_iter().flatten().flatten();
     let files = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()));
     files.filter_map(|entry| Some((entry.file_name(), std::fs::read(entry.path()).ok()?))).collect()
+}
+
+fn read_resolv_conf() -> Option<(PathBuf, Vec<u8>)> {
+    let path = Path::new("/etc/resolv.conf").canonicalize().ok()?;
+    let content = std::fs::read(&path).ok()?;
+    Some((path, content))
 }
 
 fn read_root() -> Outcome<Vec<RootEntry>> {
