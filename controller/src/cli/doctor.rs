@@ -104,6 +104,22 @@ fn outside(context: &Context) -> Vec<Check> {
     checks
 }
 
+/// A workspace on an odd mount makes honest work fail in odd ways.
+fn file_system(workspace: &Path) -> Check {
+    use rustix::fs::{StatVfsMountFlags, statvfs};
+    const NAME: &str = "workspace file system";
+    match statvfs(workspace) {
+        Err(error) => Check::new(NAME, Verdict::Failed, error.to_string()),
+        Ok(found) if found.f_flag.contains(StatVfsMountFlags::RDONLY) => {
+            Check::new(NAME, Verdict::Failed, "it is mounted read-only: choose another workspace")
+        }
+        Ok(found) if found.f_flag.contains(StatVfsMountFlags::NOEXEC) => {
+            Check::new(NAME, Verdict::Warning, "it is mounted noexec: programs built there cannot be run")
+        }
+        Ok(_) => Check::new(NAME, Verdict::Ok, "writable, programs may run"),
+    }
+}
+
 /// Watching a workspace takes a watch for each protected place.
 fn watches() -> Check {
     const ENOUGH: u64 = 8192;
@@ -186,7 +202,10 @@ async fn inside(context: &Context, wanted: &Wanted) -> Outcome<Vec<Check>> {
     let argv = vec!["sh".to_owned(), "-c".to_owned(), script.join("\n")];
     command::run(context, lease, Command { argv, tty: false, capture: Some(Rc::clone(&output)) }).await?;
     let output = String::from_utf8_lossy(&output.borrow()).into_owned();
-    let mut checks = vec![Check::new("sandbox starts", Verdict::Ok, format!("persona {}", persona.name))];
+    let mut checks = vec![
+        file_system(&workspace),
+        Check::new("sandbox starts", Verdict::Ok, format!("persona {}", persona.name)),
+    ];
     for (index, item) in tries.iter().enumerate() {
         let status = output.lines().find_map(|line| line.strip_prefix(&format!("{index} ")));
         let status = status.and_then(|status| status.parse::<u8>().ok());
