@@ -18,6 +18,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use crate::dispatch::{Answer, Client, Reply, Stage};
 use crate::error::Outcome;
 use crate::limits::{MAX_REQUEST_BYTES_IN_FLIGHT, OUTGOING_PAUSE_BYTES, REQUEST_BATCH};
+use crate::outgoing::Message;
 use crate::server::Server;
 use crate::transport::{Incoming, Lost, Transport};
 
@@ -132,6 +133,7 @@ impl<T: Transport> Connection<T> {
 
     /// Takes one message; `false` ends the connection (SPEC 2.4).
     fn take(&mut self, text: &str, cx: &mut Context<'_>) -> bool {
+        self.client.server.trim.moved(text.len());
         match Head::parse(text) {
             Ok(Head::Request { id, method, params }) => {
                 let answer = self.client.request(id.clone(), &method, params);
@@ -182,13 +184,15 @@ impl<T: Transport> Connection<T> {
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Lost>> {
         loop {
             ready!(self.transport.poll_ready(cx))?;
-            let Some(message) = self.client.outgoing.pop() else { break };
-            if let Some(bytes) = message.answers {
+            let Some(Message { text, answers, budget }) = self.client.outgoing.pop() else { break };
+            if let Some(bytes) = answers {
                 self.in_flight -= 1;
                 self.in_flight_bytes -= bytes;
             }
             self.last_activity = Instant::now();
-            self.transport.start_send(message.text.clone())?;
+            self.client.server.trim.moved(text.len());
+            self.transport.start_send(text)?;
+            drop(budget);
         }
         self.transport.poll_flush(cx)
     }

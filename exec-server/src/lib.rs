@@ -12,6 +12,7 @@ mod error;
 mod fs;
 mod limits;
 mod listener;
+mod memory;
 mod outgoing;
 mod process;
 mod server;

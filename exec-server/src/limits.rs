@@ -92,6 +92,12 @@ pub(crate) const MAX_WALK_NAMES: usize = 200_000;
 /// Paths in the answer of `fs/walk`, all together: a message a client can still take.
 pub(crate) const MAX_WALK_PATH_BYTES: usize = 16 << 20;
 
+/// Messages of this size leave memory behind that is worth giving back.
+pub(crate) const LARGE_MESSAGE_BYTES: usize = 256 << 10;
+
+/// Quiet time after the last large message before memory is given back.
+pub(crate) const TRIM_AFTER: Duration = Duration::from_secs(1);
+
 /// Default terminal (SPEC 7.1).
 pub(crate) const TERMINAL_ROWS: u16 = 24;
 /// See [`TERMINAL_ROWS`].

@@ -23,6 +23,7 @@ fn main() -> ExitCode {
     if let Err(error) = sys::close_inherited(&config.descriptors()).and_then(|()| sys::unblock_signals()) {
         return fail(70, format_args!("legion-exec-server: cannot put inherited state in order: {error}"));
     }
+    sys::keep_freed_memory();
     match startup::run(&config, process_facts()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(error.code(), format_args!("{error}")),

@@ -20,7 +20,7 @@ pub(crate) struct Message {
     /// The bytes of the request it answers; `None` for a notification.
     pub(crate) answers: Option<usize>,
     /// Memory budget given back once the message has been handed to the socket.
-    _budget: Option<OwnedSemaphorePermit>,
+    pub(crate) budget: Option<OwnedSemaphorePermit>,
 }
 
 /// See the module.
@@ -41,12 +41,12 @@ pub(crate) struct Outgoing {
 impl Outgoing {
     /// Queues the answer to a request whose text had `request_bytes`.
     pub(crate) fn answer(&self, text: String, request_bytes: usize, budget: Option<OwnedSemaphorePermit>) {
-        self.push(Message { text: text.into(), answers: Some(request_bytes), _budget: budget });
+        self.push(Message { text: text.into(), answers: Some(request_bytes), budget });
     }
 
     /// Queues a notification.
     pub(crate) fn notify(&self, text: String) {
-        self.push(Message { text: text.into(), answers: None, _budget: None });
+        self.push(Message { text: text.into(), answers: None, budget: None });
     }
 
     fn push(&self, message: Message) {

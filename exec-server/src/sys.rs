@@ -66,6 +66,27 @@ pub fn register(descriptor: OwnedFd, interest: Interest) -> io::Result<AsyncFd<O
     Ok(unsafe { AsyncFd::register_with_interest(descriptor, interest) }?)
 }
 
+/// Makes the allocator keep freed memory for the next message instead of returning it at once, and bounds its arenas: there
+/// is one busy thread. To be called before any other thread is started.
+pub fn keep_freed_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: mallopt takes two integers; no other thread exists yet. What it refuses stays at its default.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 2);
+        libc::mallopt(libc::M_MMAP_THRESHOLD, 32 << 20);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, 64 << 20);
+    }
+}
+
+/// Returns freed memory to the operating system.
+pub fn return_freed_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: malloc_trim takes an integer and touches only memory that is free.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 /// Empties the signal mask inherited from whoever started this process.
 pub fn unblock_signals() -> io::Result<()> {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
