@@ -220,9 +220,15 @@ mod tests {
             client.start(&slow, "echo before; sleep 1000", json!({"tty": tty})).await;
             client.start(&loud, "trap '' TERM INT; exec yes", json!({"tty": tty})).await;
             client.start(&plain, "ulimit -H -n; ulimit -H -d", json!({"tty": tty})).await;
+            let said = |limit: &str| {
+                let end = if tty { "\r\n" } else { "\n" };
+                format!("legion: the command was killed: it reached {limit} of its persona{end}")
+            };
             let (output, code) = client.finish(&slow).await;
+            let output = output.strip_suffix(&said("limits.wall")).unwrap();
             assert_eq!((output.trim(), code, client.limit(&slow)), ("before", killed, Some("limits.wall")));
             let (output, code) = client.finish(&loud).await;
+            let output = output.strip_suffix(&said("limits.output")).unwrap();
             assert_eq!((output.len(), code, client.limit(&loud)), (1000, killed, Some("limits.output")));
             let (output, code) = client.finish(&plain).await;
             assert_eq!(
@@ -233,7 +239,8 @@ mod tests {
         // Exited before anybody looked: what it wrote is cut, and that is said.
         client.start("quick", "head -c 3000 /dev/zero; exit 5", json!({})).await;
         let (output, _) = client.finish("quick").await;
-        assert_eq!((output.len(), client.limit("quick")), (1000, Some("limits.output")));
+        assert_eq!(output.find("legion: "), Some(1000));
+        assert_eq!(client.limit("quick"), Some("limits.output"));
     }
 
     #[tokio::test]

@@ -244,7 +244,8 @@ impl Supervisor {
     /// Whoever reads the output learns why it ended: on stderr, or on the terminal.
     fn tell_limit(&mut self) {
         if let (Some(limit), Some(last)) = (self.allowance.exceeded, self.sources.len().checked_sub(1)) {
-            let line = format!("legion: the command was killed: it reached {limit} of its persona\n");
+            let end = if self.process.has_terminal() { "\r\n" } else { "\n" };
+            let line = format!("legion: the command was killed: it reached {limit} of its persona{end}");
             self.send_output(last, line.as_bytes());
         }
     }
