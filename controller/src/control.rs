@@ -185,6 +185,7 @@ async fn answer(stream: UnixStream, controller: &Rc<Controller>, urls: &[String]
                 _ = session.until_ended() => {}
             }
         }
+        session.until_disconnected().await;
         session.end(EndReason::ClientLeft);
     }
     written

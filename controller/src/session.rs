@@ -11,12 +11,13 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::sync::{Mutex, watch};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::audit::record::{Outcome as CallOutcome, Source};
 use crate::audit::{Event, Record};
 use crate::config::{MountAt, Persona};
 use crate::controller::Controller;
+use crate::limits::DRAIN_TIMEOUT;
 use crate::sandbox::Sandbox;
 use crate::sandbox::cgroup::Cgroup;
 use crate::sandbox::run_as::RunAs;
@@ -222,6 +223,13 @@ impl Session {
         self.connections.send_modify(|count| *count += 1);
         self.connection_count.set(self.connection_count.get() + 1);
         ConnectionGuard { number: self.connection_count.get(), session: Rc::clone(self) }
+    }
+
+    /// Resolves when nobody is connected, or after a bounded time: who leaves may have asked for something last, and its
+    /// end belongs into the log.
+    pub async fn until_disconnected(&self) {
+        let mut connections = self.connections.subscribe();
+        let _ = timeout(DRAIN_TIMEOUT, connections.wait_for(|count| *count == 0)).await;
     }
 
     /// Harness connections now.

@@ -3,8 +3,6 @@
 //!
 //! The chain shows changes, removals and reordering. It cannot show a cut tail: for that a head must be kept elsewhere.
 
-use std::fmt::Write as _;
-
 use ring::digest;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -14,11 +12,9 @@ pub const GENESIS: &str = "00000000000000000000000000000000000000000000000000000
 
 /// Lower-case hex digits.
 pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digit = |nibble: u8| char::from(DIGITS[usize::from(nibble)]);
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 /// The hash of a record after `previous`.
@@ -137,6 +133,11 @@ mod tests {
         assert_eq!(head.seq, 5);
         assert!(lines[4].contains(&head.hash));
         assert_eq!(verify(&[]).unwrap(), Head::default());
+    }
+
+    #[test]
+    fn hex_is_lower_case_and_in_order() {
+        assert_eq!(hex(&[0x00, 0x1f, 0xa0, 0xff]), "001fa0ff");
     }
 
     proptest! {

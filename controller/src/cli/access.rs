@@ -88,7 +88,12 @@ impl Lease {
     pub(super) async fn release(self) {
         match self.keep {
             Keep::Remote(_) => {}
-            Keep::Embedded(controller) => controller.shut_down().await,
+            Keep::Embedded(controller) => {
+                if let Some(session) = controller.session(&self.opened.session) {
+                    session.until_disconnected().await;
+                }
+                controller.shut_down().await;
+            }
         }
     }
 

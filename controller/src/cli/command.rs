@@ -11,15 +11,14 @@ use legion_protocol::process::{EnvPolicy, Inherit, Signal as Sent, Stream};
 use legion_protocol::{Chunk, Head, Method, PathUri, RequestId, StringMap, process, session};
 use serde::Serialize;
 use serde_json::value::RawValue;
-use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::mpsc;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 
 use super::Context;
 use super::access::Lease;
+use super::streams::{Output, Progress, next_chunk, read_stdin};
 use super::terminal::{self, RawMode};
 use crate::failure::{Failure, Outcome};
 use crate::websocket::to_io;
@@ -27,8 +26,8 @@ use crate::websocket::to_io;
 /// The only process of the session has this name.
 const PROCESS: &str = "exec";
 
-/// Bytes of stdin in one message.
-const STDIN_CHUNK: usize = 64 << 10;
+/// What a terminal's line editing takes for the end of the input.
+const END_OF_INPUT: u8 = 4;
 
 /// What to run.
 pub(super) struct Command {
@@ -89,12 +88,6 @@ impl Signals {
     }
 }
 
-/// What the client does next.
-enum Step {
-    Continue,
-    Exit(u8),
-}
-
 impl Client {
     fn new(socket: WebSocketStream<UnixStream>, capture: Option<Capture>) -> Self {
         Self { socket, awaited: BTreeMap::new(), next_id: 1, exit_code: None, capture }
@@ -108,51 +101,43 @@ impl Client {
         // Raw mode begins before the command does, so that no keystroke is echoed twice.
         let raw = if command.tty { RawMode::enter().map_err(Failure::internal)? } else { None };
         let mut stdin = None;
-        loop {
+        let code = loop {
             let stdin_ready =
                 stdin.is_some() && !self.awaited.values().any(|awaited| *awaited == Awaited::Stdin);
-            let step = tokio::select! {
-                message = self.socket.next() => {
+            tokio::select! {
+                message = self.socket.next(), if !self.closed && !self.output.is_full() => {
                     let message = message
                         .ok_or_else(|| broken("the session closed the connection"))?
                         .map_err(|error| broken(to_io(error)))?;
                     match self.received(message, &start)? {
-                        Received::Nothing => Step::Continue,
-                        Received::Ready => {
-                            self.started(&start).await?;
-                            Step::Continue
-                        }
-                        Received::Running => {
-                            stdin = self.capture.is_none().then(read_stdin);
-                            self.resize(command.tty).await?;
-                            Step::Continue
-                        }
-                        Received::Done(code) => Step::Exit(code),
+                        Received::Nothing => {}
+                        Received::Ready => self.started(&start).await?,
+                        Received::Running => stdin = Some(read_stdin()),
+                        Received::NotStarted(code) => break code,
                     }
                 }
+                progress = self.output.progress() => match progress {
+                    Progress::Room => {}
+                    Progress::Written => break self.exit_code.unwrap_or_default(),
+                    // End as a pipe's writer ends.
+                    Progress::ReaderLeft => break 128 + 13,
+                },
                 chunk = next_chunk(&mut stdin), if stdin_ready => {
-                    let open = self.stdin(chunk, command.tty).await?;
-                    if !open {
+                    if !self.stdin(chunk, command.tty).await? {
                         stdin = None;
                     }
-                    Step::Continue
                 }
-                _ = signals.interrupt.recv() => {
-                    self.interrupt().await?;
-                    Step::Continue
-                }
-                _ = signals.resize.recv() => {
-                    self.resize(command.tty).await?;
-                    Step::Continue
-                }
-                _ = signals.terminate.recv() => Step::Exit(128 + 15),
-                _ = signals.hangup.recv() => Step::Exit(128 + 1),
-            };
-            if let Step::Exit(code) = step {
-                drop(raw);
-                return Ok(code);
+                _ = signals.interrupt.recv() => self.interrupt().await?,
+                _ = signals.resize.recv() => self.resize(command.tty).await?,
+                _ = signals.terminate.recv() => break 128 + 15,
+                _ = signals.hangup.recv() => break 128 + 1,
             }
-        }
+            if self.closed {
+                self.output.close();
+            }
+        };
+        drop(raw);
+        Ok(code)
     }
 
     async fn request<P: Serialize>(&mut self, awaited: Awaited, method: Method, params: &P) -> Outcome<()> {
@@ -163,11 +148,12 @@ impl Client {
         self.socket.send(Message::text(text)).await.map_err(|error| broken(to_io(error)))
     }
 
-    /// The handshake is over: start the command.
+    /// The handshake is over: start the command. The size of its terminal follows on its heels, before it can ask.
     async fn started(&mut self, start: &process::Start) -> Outcome<()> {
         let text = jsonrpc::notification_text(Method::Initialized.name(), &serde_json::json!({}));
         self.socket.send(Message::text(text)).await.map_err(|error| broken(to_io(error)))?;
-        self.request(Awaited::Start, Method::ProcessStart, start).await
+        self.request(Awaited::Start, Method::ProcessStart, start).await?;
+        self.resize(start.tty).await
     }
 
     /// Passes a piece of stdin on, or its end; whether more may come.
@@ -178,10 +164,14 @@ impl Client {
             write_id: Some(write_id(self.next_id)),
         };
         match chunk {
-            Some(bytes) => self.request(Awaited::Stdin, Method::ProcessWrite, &write(bytes)).await?,
-            // The end of the input of a terminal is a keystroke.
+            Some(bytes) => {
+                self.line_open = bytes.last().is_some_and(|byte| *byte != b'\n');
+                self.request(Awaited::Stdin, Method::ProcessWrite, &write(bytes)).await?;
+            }
+            // The end of the input of a terminal is a keystroke; after a part of a line the first one only hands that on.
             None if tty => {
-                self.request(Awaited::Stdin, Method::ProcessWrite, &write(vec![4])).await?;
+                let keys = vec![END_OF_INPUT; if self.line_open { 2 } else { 1 }];
+                self.request(Awaited::Stdin, Method::ProcessWrite, &write(keys)).await?;
                 return Ok(false);
             }
             None => {
@@ -244,25 +234,21 @@ impl Client {
         match Method::from_name(method) {
             Some(Method::ProcessOutput) => {
                 let output: process::Output = serde_json::from_str(text).map_err(Failure::internal)?;
-                let written = match output.stream {
-                    Stream::Stderr => write_all(std::io::stderr().lock(), &output.chunk.0),
-                    Stream::Stdout | Stream::Pty => match &self.capture {
-                        None => write_all(std::io::stdout().lock(), &output.chunk.0),
-                        Some(capture) => write_all(&mut *capture.borrow_mut(), &output.chunk.0),
-                    },
-                };
-                // Whoever read our output has left: end as a pipe's writer ends.
-                Ok(if written.is_ok() { Received::Nothing } else { Received::Done(128 + 13) })
+                self.output.put(output.stream, output.chunk.0);
+                Ok(Received::Nothing)
             }
             Some(Method::ProcessExited) => {
                 let exited: process::Exited = serde_json::from_str(text).map_err(Failure::internal)?;
                 self.exit_code = Some(u8::try_from(exited.exit_code).unwrap_or(u8::MAX));
                 Ok(Received::Nothing)
             }
-            Some(Method::ProcessClosed) => match self.exit_code {
-                Some(code) => Ok(Received::Done(code)),
-                None => Err(broken("the command was closed without an exit code")),
-            },
+            Some(Method::ProcessClosed) if self.exit_code.is_none() => {
+                Err(broken("the command was closed without an exit code"))
+            }
+            Some(Method::ProcessClosed) => {
+                self.closed = true;
+                Ok(Received::Nothing)
+            }
             _ => Ok(Received::Nothing),
         }
     }
@@ -273,7 +259,7 @@ enum Received {
     Nothing,
     Ready,
     Running,
-    Done(u8),
+    NotStarted(u8),
 }
 
 fn broken(error: impl std::fmt::Display) -> Failure {
@@ -283,11 +269,6 @@ fn broken(error: impl std::fmt::Display) -> Failure {
 /// Unique among the writes of this client.
 fn write_id(number: i64) -> String {
     format!("stdin-{number}")
-}
-
-fn write_all(mut out: impl Write, bytes: &[u8]) -> std::io::Result<()> {
-    out.write_all(bytes)?;
-    out.flush()
 }
 
 /// Exit codes as a shell gives them for a command it cannot start.
@@ -300,7 +281,7 @@ fn start_failed(error: &ReceivedError, start: &process::Start) -> Outcome<Receiv
     };
     let command = start.argv.first().map(String::as_str).unwrap_or_default();
     super::report(&Failure::usage(format_args!("cannot run `{command}` in the sandbox: {}", error.message)));
-    Ok(Received::Done(code))
+    Ok(Received::NotStarted(code))
 }
 
 fn start_params(context: &Context, lease: &Lease, command: &Command) -> Outcome<process::Start> {
@@ -335,26 +316,4 @@ fn start_params(context: &Context, lease: &Lease, command: &Command) -> Outcome<
         metadata: None,
         shell_snapshot: None,
     })
-}
-
-/// Pieces of our stdin, as they come. The bound of one piece in the channel is the back-pressure.
-fn read_stdin() -> mpsc::Receiver<Vec<u8>> {
-    let (sender, receiver) = mpsc::channel(1);
-    tokio::task::spawn_local(async move {
-        let mut stdin = tokio::io::stdin();
-        let mut buffer = vec![0; STDIN_CHUNK];
-        while let Ok(count @ 1..) = stdin.read(&mut buffer).await {
-            if sender.send(buffer[..count].to_vec()).await.is_err() {
-                return;
-            }
-        }
-    });
-    receiver
-}
-
-async fn next_chunk(stdin: &mut Option<mpsc::Receiver<Vec<u8>>>) -> Option<Vec<u8>> {
-    match stdin {
-        Some(receiver) => receiver.recv().await,
-        None => std::future::pending().await,
-    }
 }

@@ -9,6 +9,7 @@ mod exec;
 mod sessions;
 mod setup;
 mod start;
+mod streams;
 mod table;
 mod terminal;
 
