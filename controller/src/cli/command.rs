@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::rc::Rc;
 
 use futures_util::{SinkExt, StreamExt};
@@ -65,7 +64,12 @@ struct Client {
     socket: WebSocketStream<UnixStream>,
     awaited: BTreeMap<i64, Awaited>,
     next_id: i64,
+    output: Output,
     exit_code: Option<u8>,
+    /// The command has ended and all its output was received.
+    closed: bool,
+    /// What was last sent to a terminal was a part of a line.
+    line_open: bool,
     capture: Option<Capture>,
 }
 
@@ -90,7 +94,16 @@ impl Signals {
 
 impl Client {
     fn new(socket: WebSocketStream<UnixStream>, capture: Option<Capture>) -> Self {
-        Self { socket, awaited: BTreeMap::new(), next_id: 1, exit_code: None, capture }
+        Self {
+            socket,
+            awaited: BTreeMap::new(),
+            next_id: 1,
+            output: Output::start(),
+            exit_code: None,
+            closed: false,
+            line_open: false,
+            capture,
+        }
     }
 
     async fn run(mut self, context: &Context, lease: &Lease, command: &Command) -> Outcome<u8> {
@@ -112,7 +125,7 @@ impl Client {
                     match self.received(message, &start)? {
                         Received::Nothing => {}
                         Received::Ready => self.started(&start).await?,
-                        Received::Running => stdin = Some(read_stdin()),
+                        Received::Running => stdin = self.capture.is_none().then(read_stdin),
                         Received::NotStarted(code) => break code,
                     }
                 }
@@ -234,7 +247,12 @@ impl Client {
         match Method::from_name(method) {
             Some(Method::ProcessOutput) => {
                 let output: process::Output = serde_json::from_str(text).map_err(Failure::internal)?;
-                self.output.put(output.stream, output.chunk.0);
+                match &self.capture {
+                    Some(capture) if output.stream != Stream::Stderr => {
+                        capture.borrow_mut().extend_from_slice(&output.chunk.0);
+                    }
+                    _ => self.output.put(output.stream, output.chunk.0),
+                }
                 Ok(Received::Nothing)
             }
             Some(Method::ProcessExited) => {
