@@ -1,11 +1,13 @@
 //! Which paths of a workspace are protected inside (security.md 5): what tools on the host would execute or obey is
-//! read-only, what holds secrets reads as empty.
+//! read-only, what holds secrets reads as empty, and so does a socket behind which somebody on the host listens.
 //!
 //! A read-only path whose parent can be renamed is not protected: parents are *pinned* by a mount of their own, which
 //! makes them busy. A link cannot be mounted over; links that matter are listed to be watched.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
 use super::git;
@@ -173,6 +175,13 @@ pub fn scan(workspace: &Path, extra: &[PathBuf], env_file: &Path) -> Outcome<Pla
     Ok(scan.plan)
 }
 
+/// Whether somebody listens at a socket's path: a network namespace does not keep a sandbox from it. A datagram socket
+/// asks without making a connection; only a path left behind refuses.
+fn is_listened_at(socket: &Path) -> bool {
+    let asked = UnixDatagram::unbound().and_then(|own| own.connect(socket));
+    !asked.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+}
+
 pub(super) struct Scan<'a> {
     pub(super) workspace: &'a Path,
     pub(super) plan: Plan,
@@ -201,6 +210,9 @@ impl Scan<'_> {
             for entry in entries.flatten() {
                 let (Ok(kind), name) = (entry.file_type(), entry.file_name()) else { continue };
                 let name = name.to_string_lossy();
+                if kind.is_socket() && is_listened_at(&entry.path()) {
+                    self.guard(&entry.path(), Guard::Mask);
+                }
                 if self.named(&entry.path(), &name) || !kind.is_dir() || name == "node_modules" {
                     continue;
                 }
@@ -315,6 +327,22 @@ mod tests {
         assert_eq!(guard_of(&plan, "secrets/my.env"), Some(Guard::Mask));
         assert_eq!(guard_of(&plan, ".env.example"), None);
         assert_eq!(guard_of(&plan, "node_modules/x/.envrc"), None);
+    }
+
+    #[test]
+    fn sockets_of_the_host_are_hidden_and_those_left_behind_are_not() {
+        let base = tempfile::tempdir().unwrap();
+        let root = base.path().canonicalize().unwrap();
+        let stream = std::os::unix::net::UnixListener::bind(root.join("stream.sock")).unwrap();
+        let datagram = UnixDatagram::bind(root.join("datagram.sock")).unwrap();
+        drop(std::os::unix::net::UnixListener::bind(root.join("left.sock")).unwrap());
+        stream.set_nonblocking(true).unwrap();
+        let plan = plan(&root);
+        assert_eq!(guard_of(&plan, "stream.sock"), Some(Guard::Mask));
+        assert_eq!(guard_of(&plan, "datagram.sock"), Some(Guard::Mask));
+        assert_eq!(guard_of(&plan, "left.sock"), None);
+        assert_eq!(stream.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock, "it was connected to");
+        drop(datagram);
     }
 
     #[test]

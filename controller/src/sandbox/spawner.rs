@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Sender, channel};
 
 use command_fds::{CommandFdExt, FdMapping};
+use rustix::process::{Resource, Rlimit, setrlimit};
 use tokio::sync::oneshot;
 
 use super::run_as::RunAs;
@@ -38,6 +39,7 @@ pub struct Spawner(Sender<Request>);
 impl Spawner {
     /// Starts the thread.
     pub fn start() -> Outcome<Self> {
+        forbid_core_dumps()?;
         let (sender, receiver) = channel::<Request>();
         std::thread::Builder::new()
             .name("sandbox-spawner".into())
@@ -58,6 +60,14 @@ impl Spawner {
         self.0.send((job, reply)).map_err(|_| gone())?;
         answer.await.map_err(|_| gone())?
     }
+}
+
+/// Neither we nor anything in a sandbox dumps core: we hold the secrets, and a dump may be handed to a program that runs
+/// as root outside. The limit is inherited and cannot be raised.
+fn forbid_core_dumps() -> Outcome<()> {
+    let none = Rlimit { current: Some(0), maximum: Some(0) };
+    setrlimit(Resource::Core, none)
+        .map_err(|error| Failure::internal(format_args!("core dumps cannot be forbidden: {error}")))
 }
 
 fn spawn(job: Job) -> std::io::Result<Child> {
