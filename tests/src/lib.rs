@@ -14,6 +14,7 @@
 #![allow(clippy::missing_panics_doc, reason = "see above")]
 
 pub mod audit;
+pub mod bench;
 pub mod certificate;
 pub mod child;
 pub mod clients;
