@@ -16,7 +16,7 @@ use tokio::sync::watch;
 pub const DEADLINE: Duration = Duration::from_mins(1);
 
 /// How much of one stream is kept. More is read and dropped, so that the child never blocks on us.
-const CAPTURE_LIMIT: usize = 16 * 1024 * 1024;
+const CAPTURE_LIMIT: usize = 32 * 1024 * 1024;
 
 /// Bytes per read of a stream.
 const READ_SIZE: usize = 64 * 1024;
@@ -136,6 +136,12 @@ impl Child {
         }
     }
 
+    /// Waits for the end of standard error and gives all of its bytes.
+    pub async fn stderr_to_end(&mut self) -> Vec<u8> {
+        let ended = within("the end of standard error", self.stderr.wait_for(|seen| seen.ended)).await;
+        ended.map(|seen| seen.bytes.clone()).unwrap_or_default()
+    }
+
     /// Sends a signal to the process, not to its group.
     pub fn signal(&self, signal: Signal) {
         if let Some(pid) = self.raw_pid() {
@@ -180,11 +186,19 @@ impl Drop for Child {
     }
 }
 
-fn capture(mut stream: impl AsyncRead + Unpin + Send + 'static) -> watch::Receiver<Captured> {
+pub(crate) fn capture(mut stream: impl AsyncRead + Unpin + Send + 'static) -> watch::Receiver<Captured> {
     let (sender, receiver) = watch::channel(Captured::default());
     tokio::spawn(async move {
         let mut buffer = vec![0; READ_SIZE];
-        while let Ok(count @ 1..) = stream.read(&mut buffer).await {
+        loop {
+            let count = tokio::select! {
+                read = stream.read(&mut buffer) => match read {
+                    Ok(count @ 1..) => count,
+                    _ => break,
+                },
+                // Nobody is interested any more; the stream is closed.
+                () = sender.closed() => break,
+            };
             sender.send_modify(|seen| {
                 let room = CAPTURE_LIMIT.saturating_sub(seen.bytes.len());
                 seen.bytes.extend_from_slice(&buffer[..count.min(room)]);

@@ -4,7 +4,9 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
@@ -48,6 +50,23 @@ impl Fifo {
             .open_sender(&self.path)
             .unwrap_or_else(|error| panic!("cannot open {}: {error}", self.path.display()));
         Gate { sender: Arc::new(sender) }
+    }
+
+    /// Waits until the pipe, which somebody has open for reading, takes no more.
+    pub async fn filled(&self) {
+        /// There is no event for a pipe that becomes full.
+        const PAUSE: Duration = Duration::from_millis(2);
+        let sender = pipe::OpenOptions::new().open_sender(&self.path).expect("it has a reader");
+        within("the pipe becomes full", async {
+            let is_full = || {
+                let mut ends = [PollFd::new(&sender, PollFlags::OUT)];
+                poll(&mut ends, Some(&Timespec::default())).expect("a pipe can be polled") == 0
+            };
+            while !is_full() {
+                tokio::time::sleep(PAUSE).await;
+            }
+        })
+        .await;
     }
 
     fn receiver(&self, also_writer: bool) -> pipe::Receiver {

@@ -28,6 +28,7 @@ pub mod model_items;
 pub mod original;
 pub mod scratch;
 pub mod settings;
+pub mod terminal;
 pub mod tls;
 pub mod user;
 pub mod ws_client;

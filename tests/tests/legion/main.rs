@@ -5,6 +5,8 @@
 
 #[macro_use]
 mod places;
+#[macro_use]
+mod ways;
 
 mod as_root;
 mod audit_log;
@@ -15,6 +17,8 @@ mod codex_scenarios;
 mod codex_versions;
 mod codex_wss;
 mod exec;
+mod exec_streams;
+mod exec_terminal;
 mod front_door;
 mod logged;
 mod played;

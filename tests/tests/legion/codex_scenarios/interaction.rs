@@ -13,8 +13,10 @@ at_every_place!(
     text_without_a_terminal_is_refused,
 );
 
-/// Ends with 7 when interrupted; reports when it is ready for that.
-const INTERRUPTIBLE: &str = "trap 'echo interrupted; exit 7' INT; echo ready > ready; sleep 60; echo slept";
+/// Ends with 7 when interrupted; reports when it is ready for that. The child reports: what interrupts it as well is
+/// noticed whenever it comes.
+const INTERRUPTIBLE: &str =
+    "trap 'echo interrupted; exit 7' INT; (echo ready > ready; exec sleep 60); echo slept";
 
 async fn typing_into_a_terminal(stage: Stage) {
     let mut ready = stage.scratch.fifo("workspace/ready").signals();
