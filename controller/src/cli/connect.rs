@@ -35,8 +35,10 @@ async fn until_signal(bridge: impl Future<Output = Outcome<()>>) -> Outcome<()> 
     let watch =
         |kind| signal(kind).map_err(|error| Failure::internal(format_args!("cannot watch signals: {error}")));
     let (mut interrupt, mut terminate) = (watch(SignalKind::interrupt())?, watch(SignalKind::terminate())?);
+    let mut hangup = watch(SignalKind::hangup())?;
     tokio::select! {
         bridged = bridge => bridged,
+        _ = hangup.recv() => Ok(()),
         _ = interrupt.recv() => Ok(()),
         _ = terminate.recv() => Ok(()),
     }

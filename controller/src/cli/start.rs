@@ -50,6 +50,7 @@ pub(super) async fn run(context: Context, args: Args) -> Outcome<u8> {
     let watch =
         |kind| signal(kind).map_err(|error| Failure::internal(format_args!("cannot watch signals: {error}")));
     let (mut interrupt, mut terminate) = (watch(SignalKind::interrupt())?, watch(SignalKind::terminate())?);
+    let mut hangup = watch(SignalKind::hangup())?;
     let controller = Controller::start(context.environment.clone(), dirs.clone(), config)?;
     let urls: Rc<[String]> = doors.iter().map(|door| door.url.to_string()).collect();
     if let Some(url) = urls.first() {
@@ -86,6 +87,8 @@ pub(super) async fn run(context: Context, args: Args) -> Outcome<u8> {
     tokio::select! {
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
+        // The terminal is gone.
+        _ = hangup.recv() => {}
     }
     for name in ["token", "front.sock", "control.sock"] {
         let _ = rustix::fs::unlinkat(&run, name, rustix::fs::AtFlags::empty());
