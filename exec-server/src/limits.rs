@@ -80,6 +80,14 @@ pub(crate) const FILE_BUDGET_MIB: u32 = 768;
 /// What a long operation without a known size (walk, copy, remove) takes of [`FILE_BUDGET_MIB`].
 pub(crate) const TREE_COST_MIB: u32 = 32;
 
+/// Files one connection may have open for block access, and the longest name of one (SPEC 8).
+pub(crate) const MAX_FILE_HANDLES: usize = 128;
+/// See [`MAX_FILE_HANDLES`].
+pub(crate) const MAX_HANDLE_ID_BYTES: usize = 32;
+
+/// Largest block of `fs/readBlock` and `fs/writeBlock` (SPEC 8).
+pub(crate) const MAX_BLOCK_BYTES: usize = 1 << 20;
+
 /// Threads for long file operations.
 pub(crate) const BLOCKING_THREADS: usize = 8;
 

@@ -20,7 +20,7 @@ use crate::fs;
 use crate::limits::{FILE_BUDGET_MIB, INLINE_FILE_BYTES, TREE_COST_MIB};
 
 /// Parameters that may carry the client's own sandbox wish.
-trait Confined {
+pub(super) trait Confined {
     fn sandbox(&self) -> Option<&Sandbox>;
 }
 
@@ -33,7 +33,7 @@ macro_rules! confined {
         }
     )*};
 }
-confined!(OnPath, WriteFile, CreateDirectory, Remove, Walk, Copy);
+confined!(OnPath, WriteFile, CreateDirectory, Remove, Walk, Copy, Open);
 
 /// A path of another kind of host is a bad request here, bad parameters everywhere else (SPEC 5, 6).
 fn recode(error: ErrorObject) -> ErrorObject {
@@ -96,15 +96,16 @@ impl Client {
                     Ok(Empty {})
                 })
             }
-            other => {
-                self.session_for(other)?;
-                return Err(ErrorObject::method_not_found(other.name()));
-            }
+            other => return self.stream_call(other, id, raw),
         })
     }
 
     /// Decodes parameters, checks the stage of the handshake, and refuses a wish that cannot be granted.
-    fn checked<T: DeserializeOwned + Confined>(&self, method: Method, raw: Option<&RawValue>) -> Outcome<T> {
+    pub(super) fn checked<T: DeserializeOwned + Confined>(
+        &self,
+        method: Method,
+        raw: Option<&RawValue>,
+    ) -> Outcome<T> {
         let request: T = params(raw).map_err(recode)?;
         self.session_for(method)?;
         confine::check_files(request.sandbox())?;
@@ -141,7 +142,7 @@ impl Client {
         }
     }
 
-    fn quick_read<R: Serialize + 'static>(
+    pub(super) fn quick_read<R: Serialize + 'static>(
         &self,
         id: RequestId,
         operation: impl FnOnce() -> Outcome<R> + 'static,
@@ -156,7 +157,7 @@ impl Client {
         })
     }
 
-    fn quick_change<R: Serialize + 'static>(
+    pub(super) fn quick_change<R: Serialize + 'static>(
         &self,
         id: RequestId,
         operation: impl FnOnce() -> Outcome<R> + 'static,
@@ -212,16 +213,18 @@ fn follows(wish: Option<bool>) -> bool {
 }
 
 /// `bytes` in MiB, at least 1 and at most the whole budget.
-fn mib(bytes: usize) -> u32 {
+pub(super) fn mib(bytes: usize) -> u32 {
     u32::try_from((bytes >> 20) + 1).unwrap_or(u32::MAX).min(FILE_BUDGET_MIB)
 }
 
-async fn take(budget: Arc<Semaphore>, mib: u32) -> Option<OwnedSemaphorePermit> {
+pub(super) async fn take(budget: Arc<Semaphore>, mib: u32) -> Option<OwnedSemaphorePermit> {
     // Never closed.
     budget.acquire_many_owned(mib).await.ok()
 }
 
-async fn on_thread<T: Send + 'static>(operation: impl FnOnce() -> Outcome<T> + Send + 'static) -> Outcome<T> {
+pub(super) async fn on_thread<T: Send + 'static>(
+    operation: impl FnOnce() -> Outcome<T> + Send + 'static,
+) -> Outcome<T> {
     tokio::task::spawn_blocking(operation).await.unwrap_or_else(|_| {
         Err(ErrorObject::new(ErrorCode::Internal, "the operation was interrupted by the end of the server"))
     })

@@ -5,6 +5,7 @@
 //! earlier ones, all later ones (and later commands) wait for it.
 
 mod files;
+mod streams;
 
 use std::cell::{Cell, RefCell};
 use std::pin::Pin;
@@ -22,6 +23,7 @@ use tokio::sync::{OwnedSemaphorePermit, RwLock, Semaphore};
 
 use crate::environment::Host;
 use crate::error::Outcome;
+use crate::fs::stream::Handles;
 use crate::limits::FILE_BUDGET_MIB;
 use crate::outgoing::Outgoing;
 use crate::process;
@@ -38,6 +40,8 @@ pub(crate) struct Client {
     order: Arc<RwLock<()>>,
     /// Memory for long file operations, in MiB.
     budget: Arc<Semaphore>,
+    /// Files opened for block access.
+    handles: Handles,
 }
 
 /// How far the handshake of a connection is (SPEC 3).
@@ -79,6 +83,7 @@ impl Client {
             session: RefCell::default(),
             order: Arc::default(),
             budget: Arc::new(Semaphore::new(FILE_BUDGET_MIB as usize)),
+            handles: Handles::default(),
         })
     }
 

@@ -61,7 +61,7 @@ fn check_type(stat: &Stat, refusal: impl FnOnce() -> ErrorObject) -> Outcome<()>
     }
 }
 
-fn not_a_file(path: &Path) -> ErrorObject {
+pub(super) fn not_a_file(path: &Path) -> ErrorObject {
     ErrorObject::invalid_request(format!("path `{}` is not a file", path.display()))
 }
 
@@ -70,6 +70,11 @@ fn too_large() -> ErrorObject {
 }
 
 impl Readable {
+    /// The descriptor, for reading block by block.
+    pub(super) fn into_file(self) -> OwnedFd {
+        self.file
+    }
+
     /// The whole answer to `fs/readFile`: the file goes block by block into its base64 text, and is never held twice.
     pub(crate) fn read(self, id: &RequestId) -> Outcome<String> {
         let id = serde_json::to_string(id).unwrap_or_default();
@@ -120,7 +125,13 @@ pub(crate) fn write(path: &Path, base64: &str, follow: bool) -> Outcome<()> {
     let content = Chunk::from_base64(base64).map_err(|error| {
         ErrorObject::invalid_request(format!("fs/writeFile requires valid base64 dataBase64: {error}"))
     })?;
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | COMMON;
+    let file = open_to_write(path, follow, OFlags::TRUNC)?;
+    write_all(&file, &content.0).map_err(fs_error)
+}
+
+/// Opens or creates a file for writing, with 0666 less the umask.
+pub(super) fn open_to_write(path: &Path, follow: bool, extra: OFlags) -> Outcome<OwnedFd> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | COMMON | extra;
     let mode = Mode::from_raw_mode(0o666);
     let file = if follow {
         openat(CWD, path, flags, mode)
@@ -128,7 +139,7 @@ pub(crate) fn write(path: &Path, base64: &str, follow: bool) -> Outcome<()> {
         nofollow::open_parent(path)
             .and_then(|(parent, name)| openat(&parent, &name, flags | OFlags::NOFOLLOW, mode))
     };
-    write_all(&file.map_err(fs_error)?, &content.0).map_err(fs_error)
+    file.map_err(fs_error)
 }
 
 fn write_all(file: &OwnedFd, mut bytes: &[u8]) -> io::Result<()> {

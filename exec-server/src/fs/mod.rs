@@ -5,6 +5,7 @@ pub(crate) mod directory;
 pub(crate) mod file;
 mod nofollow;
 pub(crate) mod remove;
+pub(crate) mod stream;
 pub(crate) mod walk;
 
 use std::ffi::OsStr;
