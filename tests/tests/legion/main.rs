@@ -16,6 +16,7 @@ mod codex_refused;
 mod codex_scenarios;
 mod codex_versions;
 mod codex_wss;
+mod env_file;
 mod exec;
 mod exec_streams;
 mod exec_terminal;
