@@ -88,6 +88,15 @@ pub(crate) const MAX_HANDLE_ID_BYTES: usize = 32;
 /// Largest block of `fs/readBlock` and `fs/writeBlock` (SPEC 8).
 pub(crate) const MAX_BLOCK_BYTES: usize = 1 << 20;
 
+/// Paths of one `fs/watchMissing` (SPEC 8).
+pub(crate) const MAX_WATCHED_PATHS: usize = 64;
+
+/// Names one `fs/watchMissing` looks for on the way to its paths; a client needs a few dozen.
+pub(crate) const MAX_WATCHED_NAMES: usize = 4096;
+
+/// Links followed on the way to one path, as many as the kernel follows.
+pub(crate) const MAX_LINKS: usize = 40;
+
 /// Threads for long file operations.
 pub(crate) const BLOCKING_THREADS: usize = 8;
 

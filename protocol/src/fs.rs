@@ -296,3 +296,11 @@ pub struct Watching {
     /// Whether a notification will come.
     pub watching: bool,
 }
+
+/// Notification `fs/missingChanged`: the watch is over.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MissingChanged {
+    /// As in the request.
+    pub watch_id: u64,
+}

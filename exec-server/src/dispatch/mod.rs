@@ -29,6 +29,7 @@ use crate::outgoing::Outgoing;
 use crate::process;
 use crate::server::Server;
 use crate::session::Session;
+use streams::Watcher;
 
 /// What one connection is to its requests.
 pub(crate) struct Client {
@@ -42,6 +43,8 @@ pub(crate) struct Client {
     budget: Arc<Semaphore>,
     /// Files opened for block access.
     handles: Handles,
+    /// Of `fs/watchMissing`.
+    watch: Watcher,
 }
 
 /// How far the handshake of a connection is (SPEC 3).
@@ -84,6 +87,7 @@ impl Client {
             order: Arc::default(),
             budget: Arc::new(Semaphore::new(FILE_BUDGET_MIB as usize)),
             handles: Handles::default(),
+            watch: Watcher::default(),
         })
     }
 

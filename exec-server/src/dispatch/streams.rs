@@ -1,21 +1,27 @@
-//! The arms of the match for files that stay open: `fs/open`, `fs/readBlock`, `fs/writeBlock`, `fs/close`.
+//! The arms of the match for what lasts as long as the connection: open files (`fs/open`, `fs/readBlock`,
+//! `fs/writeBlock`, `fs/close`) and the watch of `fs/watchMissing`.
 //!
 //! Invariant: what changes the set of handles waits for earlier calls and lets later ones wait, so a client may send
 //! `fs/open`, blocks and `fs/close` in one go. A block holds its file, so `fs/close` never cuts one short.
 
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use legion_protocol::fs as wire;
+use legion_protocol::jsonrpc::notification_text;
 use legion_protocol::object::params;
-use legion_protocol::{ErrorObject, Method, RequestId};
+use legion_protocol::{ErrorObject, Method, PathUri, RequestId};
 use serde_json::value::RawValue;
+use tokio::task::JoinSet;
 
 use super::files::{mib, on_thread, take};
 use super::{Answer, Client, Empty, Reply, later, reply};
 use crate::error::Outcome;
 use crate::fs::stream;
-use crate::limits::INLINE_FILE_BYTES;
+use crate::fs::watch::Watch;
+use crate::limits::{INLINE_FILE_BYTES, MAX_WATCHED_PATHS};
+use crate::outgoing::Outgoing;
 
 impl Client {
     pub(super) fn stream_call(
@@ -50,6 +56,11 @@ impl Client {
                     client.handles.close(&request.handle_id);
                     Ok(Empty {})
                 })
+            }
+            Method::FsWatchMissing => {
+                let request: wire::WatchMissing = params(raw)?;
+                self.session_for(method)?;
+                self.watch_missing(id, request)
             }
             other => {
                 self.session_for(other)?;
@@ -100,5 +111,65 @@ impl Client {
             })
             .await
         })
+    }
+
+    /// Every watch ends the one before, also one that is not set; its id must be a new one.
+    fn watch_missing(self: &Rc<Self>, id: RequestId, request: wire::WatchMissing) -> Answer {
+        let watch_id = request.watch_id;
+        let is_new = self.watch.is_new(watch_id);
+        let count = request.missing.len();
+        let client = Rc::clone(self);
+        later(async move {
+            let _turn = Arc::clone(&client.order).read_owned().await;
+            let mut set = None;
+            if is_new && (1..=MAX_WATCHED_PATHS).contains(&count) {
+                set = on_thread(move || {
+                    let missing: Vec<_> = request.missing.iter().map(PathUri::path).collect();
+                    Ok(Watch::start(&missing, request.present.as_ref().map(PathUri::path)))
+                })
+                .await?;
+            }
+            let watching = set.is_some_and(|set| client.watch.run(watch_id, set, &client.outgoing));
+            Ok(reply(&id, &wire::Watching { watching }))
+        })
+    }
+}
+
+/// The one watch of a connection.
+#[derive(Default)]
+pub(super) struct Watcher {
+    /// Not greater than the next id.
+    newest: Cell<Option<u64>>,
+    /// Ends when it is replaced, and with the connection.
+    task: RefCell<JoinSet<()>>,
+}
+
+impl Watcher {
+    /// Whether this id is greater than any before; if so the watch before is over.
+    fn is_new(&self, id: u64) -> bool {
+        let is_new = self.newest.get().is_none_or(|newest| id > newest);
+        if is_new {
+            self.newest.set(Some(id));
+            self.task.borrow_mut().abort_all();
+        }
+        is_new
+    }
+
+    /// Sends one notification when something changes. `false` when a newer watch was asked for meanwhile.
+    fn run(&self, id: u64, watch: Watch, outgoing: &Rc<Outgoing>) -> bool {
+        if self.newest.get() != Some(id) {
+            return false;
+        }
+        let outgoing = Rc::clone(outgoing);
+        let mut task = self.task.borrow_mut();
+        task.spawn_local(async move {
+            // What cannot be waited for may have changed.
+            let _ = watch.changed().await;
+            let params = wire::MissingChanged { watch_id: id };
+            outgoing.notify(notification_text(Method::FsMissingChanged.name(), &params));
+        });
+        // What has ended before takes no room.
+        while task.try_join_next().is_some() {}
+        true
     }
 }

@@ -7,6 +7,7 @@ mod nofollow;
 pub(crate) mod remove;
 pub(crate) mod stream;
 pub(crate) mod walk;
+pub(crate) mod watch;
 
 use std::ffi::OsStr;
 use std::io;
