@@ -6,6 +6,7 @@
 pub mod config;
 mod confine;
 mod connection;
+mod discover;
 mod dispatch;
 mod environment;
 mod error;

@@ -97,6 +97,24 @@ pub(crate) const MAX_WATCHED_NAMES: usize = 4096;
 /// Links followed on the way to one path, as many as the kernel follows.
 pub(crate) const MAX_LINKS: usize = 40;
 
+/// Roots of one `capabilityRoots/discoverV1`, as in the original.
+pub(crate) const MAX_CAPABILITY_ROOTS: usize = 128;
+
+/// How a capability root is walked, as in the original: levels, directories, entries.
+pub(crate) const CAPABILITY_WALK: (u64, u64, u64) = (6, 2000, 20_000);
+
+/// One skill or manifest, as in the original.
+pub(crate) const MAX_CAPABILITY_FILE_BYTES: usize = 1 << 20;
+
+/// All texts found below one root, as in the original.
+pub(crate) const MAX_CAPABILITY_ROOT_BYTES: usize = 16 << 20;
+
+/// All texts of one answer: one a client can still take.
+pub(crate) const MAX_CAPABILITY_BYTES: usize = 32 << 20;
+
+/// Warnings of one root; the rest says nothing new.
+pub(crate) const MAX_CAPABILITY_WARNINGS: usize = 1000;
+
 /// Threads for long file operations.
 pub(crate) const BLOCKING_THREADS: usize = 8;
 

@@ -46,3 +46,60 @@ pub struct DiscoverRoots {
     #[serde(deserialize_with = "object::list")]
     pub roots: Vec<Root>,
 }
+
+/// Result of `capabilityRoots/discoverV1`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct DiscoveredRoots {
+    /// As many as were asked about, in their order.
+    pub roots: Vec<DiscoveredRoot>,
+}
+
+/// What was found below one root.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DiscoveredRoot {
+    /// As in the request.
+    pub id: String,
+    /// As in the request.
+    pub path: PathUri,
+    /// The root itself is a plugin.
+    pub plugin: Option<Plugin>,
+    /// By path.
+    pub skills: Vec<Skill>,
+    /// Plugin manifests the skills belong to: in the root, and the nearest one above it.
+    pub namespace_manifests: Vec<TextFile>,
+    /// What could not be read, a line each.
+    pub warnings: Vec<String>,
+    /// Why the root could not be looked at; then the rest is empty.
+    pub error: Option<String>,
+}
+
+/// A file and its whole text.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct TextFile {
+    /// Where it lies.
+    pub path: PathUri,
+    /// UTF-8.
+    pub contents: String,
+}
+
+/// A `SKILL.md` and what lies beside it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Skill {
+    /// The `SKILL.md`.
+    pub instructions: TextFile,
+    /// `agents/openai.yaml`.
+    pub metadata: Option<TextFile>,
+}
+
+/// A plugin's manifest and the files it stands for.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Plugin {
+    /// `.codex-plugin/plugin.json` or one of its relatives.
+    pub manifest: TextFile,
+    /// What the manifest calls `mcpServers`, else `.mcp.json`.
+    pub mcp_config: Option<TextFile>,
+    /// What the manifest calls `apps`, else `.app.json`.
+    pub apps_config: Option<TextFile>,
+}

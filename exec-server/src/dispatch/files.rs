@@ -4,6 +4,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use legion_protocol::capability::{DiscoverRoots, DiscoveredRoots};
 use legion_protocol::fs as wire;
 use legion_protocol::object::params;
 use legion_protocol::sandbox::Sandbox;
@@ -15,6 +16,7 @@ use tokio::sync::{OwnedRwLockWriteGuard, OwnedSemaphorePermit, Semaphore};
 
 use super::{Answer, Client, Empty, Reply, later, reply};
 use crate::confine;
+use crate::discover;
 use crate::error::Outcome;
 use crate::fs;
 use crate::limits::{FILE_BUDGET_MIB, INLINE_FILE_BYTES, TREE_COST_MIB};
@@ -110,6 +112,18 @@ impl Client {
         self.session_for(method)?;
         confine::check_files(request.sandbox())?;
         Ok(request)
+    }
+
+    pub(super) fn discover_roots(&self, id: RequestId, request: DiscoverRoots) -> Outcome<Answer> {
+        discover::check_count(request.roots.len())?;
+        for root in &request.roots {
+            confine::check_files(root.sandbox.as_ref())?;
+        }
+        Ok(self.long_read(id, move || {
+            let mut allowance = discover::Allowance::default();
+            let roots = request.roots.into_iter().map(|root| discover::below(root, &mut allowance));
+            Ok(DiscoveredRoots { roots: roots.collect() })
+        }))
     }
 
     fn read_file(&self, id: RequestId, request: wire::OnPath) -> Answer {

@@ -16,11 +16,12 @@ use legion_protocol::jsonrpc::response_text;
 use legion_protocol::method::{Direction, Phase};
 use legion_protocol::object::params;
 use legion_protocol::session::{Initialize, Initialized};
-use legion_protocol::{ErrorObject, Method, RequestId};
+use legion_protocol::{ErrorObject, Method, RequestId, capability};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio::sync::{OwnedSemaphorePermit, RwLock, Semaphore};
 
+use crate::discover;
 use crate::environment::Host;
 use crate::error::Outcome;
 use crate::fs::stream::Handles;
@@ -206,6 +207,16 @@ impl Client {
                 let request = params(raw)?;
                 session()?;
                 now(&id, &self.server.host.read_config(&request)?)
+            }
+            Method::CapabilitiesDiscover => {
+                let _: capability::Discover = params(raw)?;
+                session()?;
+                now(&id, &discover::everywhere())
+            }
+            Method::CapabilityRootsDiscover => {
+                let request: capability::DiscoverRoots = params(raw)?;
+                session()?;
+                self.discover_roots(id, request)
             }
             method if method.group() == "filesystem" => self.file_call(method, id, raw),
             other => {

@@ -102,6 +102,18 @@ impl Readable {
         Ok(text)
     }
 
+    /// The whole file as bytes; `None` when it has more than `limit`.
+    pub(crate) fn read_up_to(self, limit: usize) -> Outcome<Option<Vec<u8>>> {
+        if self.size > limit as u64 {
+            return Ok(None);
+        }
+        let mut buffer = vec![0; limit + 1];
+        let length = self.fill(&mut buffer).map_err(fs_error)?;
+        buffer.truncate(length);
+        buffer.shrink_to_fit();
+        Ok((length <= limit).then_some(buffer))
+    }
+
     /// Reads until the buffer is full or the file ends.
     fn fill(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
         let mut length = 0;
