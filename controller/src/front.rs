@@ -264,15 +264,31 @@ async fn refuse<S: AsyncRead + AsyncWrite + Unpin>(
         return;
     }
     let Refusal { status, body, reason, session } = refusal;
-    let mut record = Record::new(Event::HandshakeRefused).because(format!("{status}: {reason}"));
-    record.reason = record.reason.map(|reason| controller.redactor.text(&reason));
+    note_refusal(controller, penalty, actor, session, &format!("{status}: {reason}"));
+    let _ = timeout(UPGRADE_TIMEOUT, stream.write_all(plain_response(status, &body).as_bytes())).await;
+    let _ = timeout(UPGRADE_TIMEOUT, stream.shutdown()).await;
+}
+
+/// Records a peer whose TLS handshake failed. It has been told so by TLS itself, or has gone.
+pub async fn refuse_tls(controller: &Controller, penalty: &Penalty, actor: Actor, reason: &str) {
+    if penalty.serve().await {
+        note_refusal(controller, penalty, actor, None, &format!("TLS: {reason}"));
+    }
+}
+
+fn note_refusal(
+    controller: &Controller,
+    penalty: &Penalty,
+    actor: Actor,
+    session: Option<String>,
+    reason: &str,
+) {
+    let mut record = Record::new(Event::HandshakeRefused).because(controller.redactor.text(reason));
     record.session = session;
     record.actor = Some(actor);
     let dropped = penalty.dropped.take();
     record.dropped = (dropped > 0).then_some(dropped);
     controller.note(&record);
-    let _ = timeout(UPGRADE_TIMEOUT, stream.write_all(plain_response(status, &body).as_bytes())).await;
-    let _ = timeout(UPGRADE_TIMEOUT, stream.shutdown()).await;
 }
 
 #[cfg(test)]

@@ -98,8 +98,12 @@ async fn serve_tcp(
         None => front::serve(controller, penalty, door, stream, actor, Some(permit)).await,
         Some(tls) => match timeout(UPGRADE_TIMEOUT, tls.accept(stream)).await {
             Ok(Ok(stream)) => front::serve(controller, penalty, door, stream, actor, Some(permit)).await,
-            Ok(Err(error)) => tracing::info!(%error, "a TLS handshake failed"),
-            Err(_) => tracing::info!("a TLS handshake took too long"),
+            Ok(Err(error)) => front::refuse_tls(&controller, &penalty, actor, &error.to_string()).await,
+            Err(_) => {
+                let seconds = UPGRADE_TIMEOUT.as_secs();
+                let reason = format!("no complete handshake within {seconds} s");
+                front::refuse_tls(&controller, &penalty, actor, &reason).await;
+            }
         },
     }
 }
