@@ -40,6 +40,13 @@ pub fn command(scratch: &Scratch, args: &[&str]) -> Command {
     command
 }
 
+/// `legion-controller start ARGS…` for the test's workspace, ready to be spawned.
+pub fn start_command(scratch: &Scratch, args: &[&str]) -> Command {
+    let mut command = command(scratch, &["start", "--json", "--workspace"]);
+    command.arg(scratch.workspace()).args(args);
+    command
+}
+
 /// Runs `legion-controller ARGS…` to its end.
 pub async fn run(scratch: &Scratch, args: &[&str]) -> Finished {
     Child::spawn("legion-controller", command(scratch, args)).finish().await
@@ -68,8 +75,11 @@ pub struct Controller {
 impl Controller {
     /// Starts it for the test's workspace and waits until it is ready.
     pub async fn start(scratch: &Scratch, args: &[&str]) -> Self {
-        let mut command = command(scratch, &["start", "--json", "--workspace"]);
-        command.arg(scratch.workspace()).args(args);
+        Self::launch(start_command(scratch, args)).await
+    }
+
+    /// Starts a prepared [`start_command`] and waits until it is ready.
+    pub async fn launch(command: Command) -> Self {
         let mut child = Child::spawn("legion-controller start", command);
         let line = child.first_line().await;
         let ready: Ready = serde_json::from_str(&line)
