@@ -21,7 +21,7 @@ const REQUEST: &str = "GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\
 const TLS_HELLO: &[u8] = b"\x16\x03\x01\x00\xa5\x01\x00\x00\xa1\x03\x03";
 
 /// The good request with more headers.
-fn request(headers: &str) -> String {
+fn request_with(headers: &str) -> String {
     REQUEST.replace('%', headers)
 }
 
@@ -54,7 +54,7 @@ impl Door {
 
     /// The good request with the good token and a change.
     fn with_token(&self, from: &str, to: &str) -> String {
-        let request = request(&format!("Authorization: Bearer {}\r\n", self.token()));
+        let request = request_with(&format!("Authorization: Bearer {}\r\n", self.token()));
         assert!(request.contains(from), "{from} is not in {request}");
         request.replacen(from, to, 1)
     }
@@ -91,7 +91,7 @@ impl Door {
 
     /// Refuses the good request with these headers.
     async fn refuse_headers(&mut self, headers: &str, status: u16, reason: &str) -> Value {
-        let request = request(headers);
+        let request = request_with(headers);
         self.refuse(request.as_bytes(), status, reason).await
     }
 
@@ -247,14 +247,14 @@ async fn requests_that_are_none() {
 async fn a_token_in_the_url() {
     let mut door = Door::new(&[]).await;
     let query = format!("GET /?token={} ", door.token());
-    let request = request("").replacen("GET / ", &query, 1);
+    let request = request_with("").replacen("GET / ", &query, 1);
     door.refuse(request.as_bytes(), 401, "a token in the URL").await;
     door.close(&[]).await;
 
     // Where it is taken, it is written nowhere either, and a wrong one is refused.
     let mut door = Door::new(&["--listen", "ws://127.0.0.1:0?query_token=true"]).await;
     let wrong = wrong_secret(door.token());
-    let request = request("").replacen("GET / ", &format!("GET /?token={wrong} "), 1);
+    let request = request_with("").replacen("GET / ", &format!("GET /?token={wrong} "), 1);
     door.refuse(request.as_bytes(), 401, "wrong secret").await;
     let target = format!("/?a=b&token={}", door.token());
     let client = Upgrade::new(door.endpoint.clone()).target(&target).connect().await;
