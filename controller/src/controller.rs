@@ -10,6 +10,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use tokio::sync::Notify;
+use tokio::time::sleep;
 
 use crate::audit::redact::Redactor;
 use crate::audit::{AuditLog, Event, Record};
@@ -17,7 +19,8 @@ use crate::config::Config;
 use crate::dirs::{self, Dirs};
 use crate::environment::Environment;
 use crate::failure::{Failure, Outcome};
-use crate::limits::{MAX_ENDED_SESSIONS, MAX_SESSIONS};
+use crate::limits::{AUDIT_COMMIT_WINDOW, MAX_ENDED_SESSIONS, MAX_SESSIONS};
+use crate::memory::Trim;
 use crate::sandbox::bwrap::Bwrap;
 use crate::sandbox::cgroup::Cgroups;
 use crate::sandbox::launch::fill_random;
@@ -59,6 +62,10 @@ pub struct Controller {
     pub launcher: Launcher,
     exec_server: PathBuf,
     audit: RefCell<AuditLog>,
+    /// Told when a record was deferred.
+    deferred: Rc<Notify>,
+    /// Gives memory back after large messages.
+    pub trim: Rc<Trim>,
     digester: Digester,
     sessions: RefCell<BTreeMap<String, Rc<Session>>>,
     sessions_made: Cell<u32>,
@@ -114,6 +121,8 @@ impl Controller {
             launcher: Launcher { bwrap, spawner: Spawner::start()?, sockets, cgroups: Cgroups::take_over() },
             exec_server,
             audit: RefCell::new(audit),
+            deferred: Rc::default(),
+            trim: Rc::default(),
             digester: Digester::new(&key),
             sessions: RefCell::default(),
             // Controllers of root that run side by side start at different stand-in users.
@@ -123,6 +132,7 @@ impl Controller {
             environment,
             dirs,
         });
+        controller.flush_deferred();
         let started = Record::new(Event::ControllerStarted).because(format!(
             "legion-controller {}, process {}",
             env!("CARGO_PKG_VERSION"),
@@ -152,6 +162,36 @@ impl Controller {
         if let Err(error) = self.record(record) {
             tracing::error!(%error, event = ?record.event, "a record is lost");
         }
+    }
+
+    /// Notes what became of a call: soon, together with what else is noted in the window.
+    pub fn note_outcome(&self, record: &Record) {
+        match self.audit.borrow_mut().defer(record) {
+            Ok(false) => self.deferred.notify_one(),
+            Ok(true) => self.flush(),
+            Err(error) => tracing::error!(%error, "an outcome is lost"),
+        }
+    }
+
+    fn flush(&self) {
+        if let Err(error) = self.audit.borrow_mut().flush() {
+            tracing::error!(%error, "records cannot be written; new calls are refused");
+        }
+    }
+
+    /// Writes deferred records at the end of each window, as long as the controller lives.
+    fn flush_deferred(self: &Rc<Self>) {
+        let (controller, deferred) = (Rc::downgrade(self), Rc::clone(&self.deferred));
+        tokio::task::spawn_local(async move {
+            loop {
+                deferred.notified().await;
+                sleep(AUDIT_COMMIT_WINDOW).await;
+                match controller.upgrade() {
+                    Some(controller) => controller.flush(),
+                    None => return,
+                }
+            }
+        });
     }
 
     /// Makes a session and its token, and starts its sandbox, so that whatever is wrong shows at once. A persona that

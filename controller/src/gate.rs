@@ -4,7 +4,7 @@
 //! types the exec-server decodes. Unknown methods, wrong directions and unreadable frames do not pass.
 
 use legion_protocol::method::{Direction, Guard};
-use legion_protocol::object::{ProcessIdOnly, params};
+use legion_protocol::object::{ProcessIdOnly, params, params_in};
 use legion_protocol::{
     ErrorObject, Head, Method, PathUri, RequestId, capability, environment, fs, http, process, session,
 };
@@ -162,10 +162,9 @@ fn file_object(method: Method, raw: Option<&RawValue>, redactor: &Redactor) -> R
     let size = |length: usize| Some(length as u64);
     Ok(match method {
         Method::FsWriteFile => {
-            let write: fs::WriteFile = params(raw)?;
-            let padding = write.data_base64.bytes().rev().take(2).filter(|byte| *byte == b'=').count();
-            let length = (write.data_base64.len() / 4 * 3).saturating_sub(padding);
-            Object { path: path(&write.path), bytes: size(length), ..Object::default() }
+            let write: fs::WriteFile<&RawValue> = params_in(raw)?;
+            let bytes = decoded_length(write.data_base64.get())?;
+            Object { path: path(&write.path), bytes: Some(bytes), ..Object::default() }
         }
         Method::FsCreateDirectory => {
             let create: fs::CreateDirectory = params(raw)?;
@@ -201,6 +200,16 @@ fn file_object(method: Method, raw: Option<&RawValue>, redactor: &Redactor) -> R
         // Every other one names one path.
         _ => Object { path: path(&params::<fs::OnPath>(raw)?.path), ..Object::default() },
     })
+}
+
+/// Bytes of a JSON string of base64, from its length: the content is megabytes that only the exec-server needs.
+fn decoded_length(json: &str) -> Result<u64, ErrorObject> {
+    let text = json
+        .strip_prefix('"')
+        .and_then(|rest| rest.strip_suffix('"'))
+        .ok_or_else(|| ErrorObject::invalid_params("invalid type: dataBase64 must be a string"))?;
+    let padding = text.bytes().rev().take(2).filter(|byte| *byte == b'=').count();
+    Ok((text.len() / 4 * 3).saturating_sub(padding) as u64)
 }
 
 fn of_process(id: &str, redactor: &Redactor) -> Object {

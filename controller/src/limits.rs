@@ -33,6 +33,9 @@ pub const MAX_PROTECT_DEPTH: usize = 12;
 /// Most protected paths of one workspace; each is a mount, twice.
 pub const MAX_PROTECTED_PATHS: usize = 2_000;
 
+/// New names tools on the host obey that are told of one sandbox, one record each.
+pub const MAX_NEW_NAMES: usize = 256;
+
 /// Sessions of one controller.
 pub const MAX_SESSIONS: usize = 512;
 
@@ -89,6 +92,15 @@ pub const MAX_RECORD_ITEMS: usize = 256;
 
 /// Longest line of the audit log: the bound on a reader, far above what the two bounds before allow for honest calls.
 pub const MAX_RECORD_LINE_BYTES: usize = 4 << 20;
+
+/// Outcomes kept back to be written together.
+pub const MAX_DEFERRED_RECORDS: usize = 1024;
+
+/// Messages of this size leave memory behind that is worth giving back.
+pub const LARGE_MESSAGE_BYTES: usize = 256 << 10;
+
+/// Quiet time after the last large message before memory is given back.
+pub const TRIM_AFTER: Duration = Duration::from_secs(1);
 
 /// Records written within this window share one `fdatasync`.
 pub const AUDIT_COMMIT_WINDOW: Duration = Duration::from_millis(20);

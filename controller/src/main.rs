@@ -13,6 +13,7 @@ mod front;
 mod gate;
 mod limits;
 mod listener;
+mod memory;
 mod relay;
 mod sandbox;
 mod secret;
@@ -25,6 +26,7 @@ mod websocket;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    sys::keep_freed_memory();
     match surroundings() {
         Ok(environment) => cli::main(environment, std::env::args_os()),
         Err(failure) => cli::report(&failure),

@@ -149,6 +149,7 @@ impl Connection {
 
     /// Judges and records one frame; whether it is to be forwarded.
     fn admit(&self, text: &str) -> Result<bool, Refused> {
+        self.controller.trim.moved(text.len());
         match gate::judge(text, &self.controller.redactor) {
             Ruling::Forward(forwarded) => self.forward(*forwarded).map(|()| true),
             Ruling::Refuse { id, error, method, violation } => {

@@ -49,11 +49,12 @@ pub struct FileContent {
 /// Parameters of `fs/writeFile`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct WriteFile {
+pub struct WriteFile<D = String> {
     /// Created or truncated; parents are not made.
     pub path: PathUri,
-    /// The new content as base64 text: a bad one has an error code of its own, so it is decoded by the server.
-    pub data_base64: String,
+    /// The new content as base64 text: a bad one has an error code of its own, so it is decoded by the server. A relay
+    /// that only looks at the call takes the text as it lies in the frame.
+    pub data_base64: D,
     /// The client's own wish for a narrower sandbox.
     #[serde(default, deserialize_with = "object::optional")]
     pub sandbox: Option<Sandbox>,

@@ -18,6 +18,11 @@ use crate::jsonrpc::ErrorObject;
 /// # Errors
 /// -32602 with the decoder's text, without its line and column: the client sent one line.
 pub fn params<T: DeserializeOwned>(raw: Option<&RawValue>) -> Result<T, ErrorObject> {
+    params_in(raw)
+}
+
+/// Like [`params`], for a type that borrows from the frame.
+pub fn params_in<'a, T: Deserialize<'a>>(raw: Option<&'a RawValue>) -> Result<T, ErrorObject> {
     let text = raw.map_or("null", RawValue::get);
     from_object(text).map_err(|error| ErrorObject::invalid_params(detail(&error)))
 }
@@ -46,7 +51,7 @@ fn in_original_words(text: &str) -> Option<String> {
 }
 
 /// Decodes `T` from a JSON text that must be an object.
-pub fn from_object<T: DeserializeOwned>(text: &str) -> Result<T, serde_json::Error> {
+pub fn from_object<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, serde_json::Error> {
     if text.trim_ascii_start().starts_with('[') {
         return Err(de::Error::custom("invalid type: sequence, expected an object"));
     }

@@ -2,7 +2,8 @@
 //! finds the file longer than he left it reads the chain's end anew.
 //!
 //! Appends are synchronous writes (microseconds into the page cache), so a record is in the file before its call is
-//! forwarded; a thread of its own makes them durable, all of a commit window with one `fdatasync`.
+//! forwarded; a thread of its own makes them durable, all of a commit window with one `fdatasync`. What became of a call
+//! is not waited for: outcomes are deferred and written together, with the next record or at the end of the window.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -19,7 +20,7 @@ use super::chain::{self, Head};
 use super::record::{Event, Record};
 use crate::dirs;
 use crate::failure::{Failure, Outcome};
-use crate::limits::{AUDIT_COMMIT_WINDOW, MAX_RECORD_LINE_BYTES};
+use crate::limits::{AUDIT_COMMIT_WINDOW, MAX_DEFERRED_RECORDS, MAX_RECORD_LINE_BYTES};
 
 /// Name of the first file. Rotation will count on.
 pub const FILE_NAME: &str = "audit-000001.jsonl";
@@ -34,6 +35,8 @@ const LOCK_RETRY: Duration = Duration::from_micros(200);
 pub struct AuditLog {
     file: File,
     head: Head,
+    /// Entries not written yet, without their number, in order.
+    deferred: Vec<String>,
     /// Length of the file after our last append.
     length: u64,
     committer: Committer,
@@ -53,43 +56,62 @@ impl AuditLog {
         let file = File::from(fd);
         let committer = Committer::start(file.try_clone().map_err(fail)?)
             .map_err(|error| Failure::internal(format_args!("cannot start the audit thread: {error}")))?;
-        Ok(Self { file, head: Head::default(), length: 0, committer })
+        Ok(Self { file, head: Head::default(), deferred: Vec::new(), length: 0, committer })
     }
 
-    /// Writes one record and returns its number.
+    /// Writes one record, after all deferred ones, and returns its number.
     ///
     /// # Errors
     /// The record is not in the file, or an earlier one could not be made durable: the caller refuses its call.
     pub fn append(&mut self, record: &Record) -> io::Result<u64> {
+        let entry = entry(record)?;
+        self.deferred.push(entry);
+        let written = self.flush();
+        if written.is_err() {
+            // Its caller was told; it must not appear later.
+            self.deferred.pop();
+        }
+        written.map(|()| self.head.seq)
+    }
+
+    /// Keeps a record to be written with the next one, or by [`Self::flush`]; whether it is time to flush.
+    pub fn defer(&mut self, record: &Record) -> io::Result<bool> {
+        self.deferred.push(entry(record)?);
+        Ok(self.deferred.len() >= MAX_DEFERRED_RECORDS)
+    }
+
+    /// Writes what was deferred. What cannot be written stays, and is tried again before anything else.
+    pub fn flush(&mut self) -> io::Result<()> {
         if self.committer.failed() {
             return Err(io::Error::other("an earlier record could not be made durable"));
         }
+        if self.deferred.is_empty() {
+            return Ok(());
+        }
         lock(&self.file)?;
-        let written = self.catch_up().and_then(|()| self.write(record));
+        let written = self.catch_up().and_then(|()| self.write_deferred());
         let unlocked = rustix::fs::flock(&self.file, FlockOperation::Unlock).map_err(io::Error::from);
-        let seq = written.and_then(|seq| unlocked.map(|()| seq))?;
+        written.and(unlocked)?;
         self.committer.wake();
-        Ok(seq)
+        Ok(())
     }
 
-    fn write(&mut self, record: &Record) -> io::Result<u64> {
-        let seq = self.head.seq + 1;
-        let body = serde_json::to_string(record)?;
-        // `body` is an object with at least one member; number and time come first.
-        let entry = format!("{{\"seq\":{seq},\"time\":\"{:.3}\",{}", Timestamp::now(), &body[1..]);
-        let hash = chain::link(&self.head.hash, &entry);
-        let line = chain::line(&entry, &self.head.hash, &hash);
-        if line.len() > MAX_RECORD_LINE_BYTES {
-            return Err(io::Error::other(format!("a record of {} bytes is too long", line.len())));
-        }
-        if let Err(error) = self.file.write_all(line.as_bytes()) {
+    fn write_deferred(&mut self) -> io::Result<()> {
+        let (head, lines) = chained(&self.head, &self.deferred)?;
+        self.write_lines(&lines, head)?;
+        self.deferred.clear();
+        Ok(())
+    }
+
+    fn write_lines(&mut self, lines: &str, head: Head) -> io::Result<()> {
+        if let Err(error) = self.file.write_all(lines.as_bytes()) {
             // Half a line would spoil the chain for everybody.
             rustix::fs::ftruncate(&self.file, self.length)?;
             return Err(error);
         }
-        self.length += line.len() as u64;
-        self.head = Head { seq, hash };
-        Ok(seq)
+        self.length += lines.len() as u64;
+        self.head = head;
+        Ok(())
     }
 
     /// Takes the chain up where the file ends now.
@@ -114,8 +136,43 @@ impl AuditLog {
         rustix::fs::ftruncate(&self.file, self.length)?;
         let hash = ring::digest::digest(&ring::digest::SHA256, &torn);
         let what = format!("{} bytes cut, sha256 {}", torn.len(), chain::hex(hash.as_ref()));
-        self.write(&Record::new(Event::TornTail).because(what)).map(|_| ())
+        let (head, line) = chained(&self.head, &[entry(&Record::new(Event::TornTail).because(what))?])?;
+        self.write_lines(&line, head)
     }
+}
+
+impl Drop for AuditLog {
+    fn drop(&mut self) {
+        if let Err(error) = self.flush() {
+            tracing::error!(%error, "the last records are lost");
+        }
+    }
+}
+
+/// A record's text without its number: the time comes first, the opening brace with the number is added when it is
+/// written.
+fn entry(record: &Record) -> io::Result<String> {
+    let body = serde_json::to_string(record)?;
+    // `body` is an object with at least one member.
+    Ok(format!("\"time\":\"{:.3}\",{}", Timestamp::now(), &body[1..]))
+}
+
+/// The lines of entries after a head, and the new head.
+fn chained(head: &Head, entries: &[String]) -> io::Result<(Head, String)> {
+    let mut head = head.clone();
+    let mut lines = String::new();
+    for rest in entries {
+        let seq = head.seq + 1;
+        let entry = format!("{{\"seq\":{seq},{rest}");
+        let hash = chain::link(&head.hash, &entry);
+        let line = chain::line(&entry, &head.hash, &hash);
+        if line.len() > MAX_RECORD_LINE_BYTES {
+            return Err(io::Error::other(format!("a record of {} bytes is too long", line.len())));
+        }
+        lines.push_str(&line);
+        head = Head { seq, hash };
+    }
+    Ok((head, lines))
 }
 
 fn head_of(line: &[u8]) -> io::Result<Head> {
@@ -150,45 +207,50 @@ fn lock(file: &File) -> io::Result<()> {
 /// The thread that makes records durable.
 struct Committer {
     wake: Option<SyncSender<()>>,
-    failed: Arc<AtomicBool>,
+    state: Arc<CommitState>,
     thread: Option<std::thread::JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct CommitState {
+    /// A commit that covers everything written until now is on its way.
+    due: AtomicBool,
+    failed: AtomicBool,
 }
 
 impl Committer {
     fn start(file: File) -> io::Result<Self> {
         let (wake, woken) = sync_channel(1);
-        let failed = Arc::new(AtomicBool::new(false));
-        let flag = Arc::clone(&failed);
+        let state = Arc::<CommitState>::default();
+        let shared = Arc::clone(&state);
         let thread = std::thread::Builder::new().name("audit-commit".into()).spawn(move || {
-            commit_loop(&file, &woken, &flag);
+            commit_loop(&file, &woken, &shared);
         })?;
-        Ok(Self { wake: Some(wake), failed, thread: Some(thread) })
+        Ok(Self { wake: Some(wake), state, thread: Some(thread) })
     }
 
+    /// Asks for a commit; costs a system call only when none is due.
     fn wake(&self) {
-        // A full channel already holds the wake-up this record needs.
-        let _ = self.wake.as_ref().map(|wake| wake.try_send(()));
+        if !self.state.due.swap(true, Ordering::AcqRel) {
+            // A full channel already holds the wake-up this record needs.
+            let _ = self.wake.as_ref().map(|wake| wake.try_send(()));
+        }
     }
 
     fn failed(&self) -> bool {
-        self.failed.load(Ordering::Relaxed)
+        self.state.failed.load(Ordering::Relaxed)
     }
 }
 
-fn commit_loop(file: &File, woken: &Receiver<()>, failed: &AtomicBool) {
+fn commit_loop(file: &File, woken: &Receiver<()>, state: &CommitState) {
     while woken.recv().is_ok() {
         // Let the window fill; the end of the program cuts it short.
-        let end = Instant::now() + AUDIT_COMMIT_WINDOW;
-        let closing = loop {
-            match woken.recv_timeout(end.saturating_duration_since(Instant::now())) {
-                Ok(()) => {}
-                Err(RecvTimeoutError::Timeout) => break false,
-                Err(RecvTimeoutError::Disconnected) => break true,
-            }
-        };
+        let closing = matches!(woken.recv_timeout(AUDIT_COMMIT_WINDOW), Err(RecvTimeoutError::Disconnected));
+        // What is written from here on needs a commit of its own.
+        state.due.store(false, Ordering::Release);
         if let Err(error) = file.sync_data() {
             tracing::error!(%error, "the audit log cannot be made durable; new calls are refused");
-            failed.store(true, Ordering::Relaxed);
+            state.failed.store(true, Ordering::Relaxed);
         }
         if closing {
             return;
@@ -247,6 +309,22 @@ mod tests {
             }
         });
         assert_eq!(read::verify(&dir).unwrap().seq, 400);
+    }
+
+    #[test]
+    fn deferred_records_keep_their_place_and_are_not_lost() {
+        let base = tempfile::tempdir().unwrap();
+        let dir = base.path().join("audit");
+        let mut log = AuditLog::open(&dir, uid()).unwrap();
+        assert_eq!(log.append(&record()).unwrap(), 1);
+        log.defer(&record().because("first")).unwrap();
+        log.defer(&record().because("second")).unwrap();
+        assert_eq!(log.append(&record()).unwrap(), 4);
+        log.defer(&record()).unwrap();
+        drop(log);
+        assert_eq!(read::verify(&dir).unwrap().seq, 5);
+        let text = std::fs::read_to_string(dir.join(FILE_NAME)).unwrap();
+        assert!(text.find("first").unwrap() < text.find("second").unwrap());
     }
 
     #[test]

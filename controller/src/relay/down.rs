@@ -108,6 +108,7 @@ impl Connection {
 
     /// Notes what a frame of the exec-server says; whether it is to be forwarded.
     fn observe(&self, text: &str) -> bool {
+        self.controller.trim.moved(text.len());
         if let Some((process_id, bytes)) = chunk::output_head(text) {
             self.count_output(&process_id, bytes as u64);
             return true;
@@ -156,7 +157,7 @@ impl Connection {
             ) => {
                 track(&self.session, id, call, started);
             }
-            (answer, pending) => self.controller.note(&self.outcome(call, &pending, answer)),
+            (answer, pending) => self.controller.note_outcome(&self.outcome(call, &pending, answer)),
         }
         true
     }
