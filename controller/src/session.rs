@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::sync::{Mutex, watch};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::audit::record::{Outcome as CallOutcome, Source};
@@ -111,6 +112,8 @@ pub struct Session {
     running: RefCell<HashMap<String, RunningCommand>>,
     placeholders: RefCell<Vec<PathBuf>>,
     made_files: RefCell<Vec<PathBuf>>,
+    watching: RefCell<Option<JoinHandle<()>>>,
+    told: RefCell<Vec<PathBuf>>,
     ended: watch::Sender<Option<EndReason>>,
     gone: watch::Sender<bool>,
 }
@@ -145,6 +148,8 @@ impl Session {
             running: RefCell::default(),
             placeholders: RefCell::default(),
             made_files: RefCell::default(),
+            watching: RefCell::default(),
+            told: RefCell::default(),
             ended: watch::Sender::new(None),
             gone: watch::Sender::new(false),
         })
@@ -195,6 +200,7 @@ impl Session {
             if let Some(sandbox) = session.sandbox.lock().await.as_ref() {
                 sandbox.kill().await;
             }
+            session.watched().await;
             session.remove_placeholders();
             session.companion.end();
             session.close_running(&controller, reason.text());

@@ -1,11 +1,12 @@
-//! What of a git repository is protected: configuration, hooks and `info`, which git on the host executes or obeys; the
-//! rest stays writable, so that git goes on working inside.
+//! What of a git repository is protected: configuration, hooks, `info`, and what the configuration names, all of which git
+//! on the host executes or obeys; the rest stays writable, so that git goes on working inside.
 //!
 //! A `.git` file or link may point anywhere, and code inside a sandbox could have written it in an earlier session: a
 //! directory outside the workspace is mounted only if it points back, which only somebody outside can have arranged.
 
 use std::path::{Path, PathBuf};
 
+use super::git_config;
 use super::protect::{External, Guard, Guards, Scan};
 
 /// Parts of a git directory that are read-only inside. `commondir` and `gitdir` lead git to other configuration.
@@ -27,36 +28,90 @@ pub(super) fn found(scan: &mut Scan<'_>, path: &Path) {
     if path.is_symlink() {
         scan.plan.links.push(path.to_owned());
     }
-    let Ok(real) = path.canonicalize() else { return };
+    let (Ok(real), Some(worktree)) = (path.canonicalize(), path.parent()) else { return };
     if real.is_dir() {
-        git_dir(scan, &real);
+        git_dir(scan, &real, worktree);
     } else {
         scan.protect(path);
         if let Some(target) = pointed_to(&real) {
-            pointer(scan, path, &target);
+            pointer(scan, path, &target, worktree);
         }
     }
 }
 
-/// A git directory inside the workspace; one outside is not visible inside.
-fn git_dir(scan: &mut Scan<'_>, dir: &Path) {
-    let Ok(relative) = dir.strip_prefix(scan.workspace).map(Path::to_owned) else {
-        scan.plan.notes.push(format!(
-            "{} lies outside the workspace, so git does not work inside: add a mount of it to the persona",
-            dir.display()
-        ));
-        return;
-    };
+/// Whether a directory is a git directory, by what git looks for.
+pub(super) fn is_bare(dir: &Path) -> bool {
+    dir.join("HEAD").is_file() && dir.join("objects").is_dir() && dir.join("refs").is_dir()
+}
+
+/// Guards a git directory that is found as a directory of another name.
+pub(super) fn bare(scan: &mut Scan<'_>, dir: &Path) {
+    git_dir(scan, dir, dir);
+}
+
+/// A git directory inside the workspace, or one outside that the persona mounts: no other is visible inside.
+fn git_dir(scan: &mut Scan<'_>, dir: &Path, worktree: &Path) {
     if scan.plan.git_dirs.iter().any(|known| known == dir) {
         return;
     }
-    let mut found = Found::default();
-    found.git_dir(dir, dir, 0);
-    scan.plan.guards.add(&relative, Guard::Pin);
-    for (path, guard) in found.guards.iter() {
-        scan.plan.guards.add(&relative.join(path), guard);
+    if dir.starts_with(scan.workspace) {
+        let found = Found::of(dir);
+        scan.guard_real(dir, Guard::Pin);
+        for (path, guard) in found.guards.iter() {
+            scan.guard_real(&dir.join(path), guard);
+        }
+        return absorb(scan, found, worktree);
+    }
+    if scan.mounted.iter().any(|mounted| dir.starts_with(mounted)) {
+        return external(scan, dir, worktree);
+    }
+    scan.plan.notes.push(format!(
+        "{} lies outside the workspace, so git does not work inside: add a mount of it to the persona",
+        dir.display()
+    ));
+}
+
+/// A git directory outside the workspace that is mounted at its own path.
+fn external(scan: &mut Scan<'_>, dir: &Path, worktree: &Path) {
+    if scan.plan.externals.iter().any(|known| known.path == dir) {
+        return;
+    }
+    let mut found = Found::of(dir);
+    let guards = std::mem::take(&mut found.guards);
+    scan.plan.externals.push(External { path: dir.to_owned(), guards });
+    absorb(scan, found, worktree);
+}
+
+/// Takes over what was found, and guards what it names elsewhere.
+fn absorb(scan: &mut Scan<'_>, mut found: Found, worktree: &Path) {
+    for target in std::mem::take(&mut found.elsewhere) {
+        scan.guard_real(&target, Guard::ReadOnly);
+    }
+    for (config, own) in std::mem::take(&mut found.configs) {
+        obeyed(scan, &config, own.as_deref().unwrap_or(worktree));
     }
     scan.plan.absorb(found);
+}
+
+/// Guards what a configuration names, as far as it is inside.
+fn obeyed(scan: &mut Scan<'_>, config: &Path, worktree: &Path) {
+    let git_config::Named { hooks, includes, programs } = git_config::named(config, worktree);
+    for path in hooks.iter().chain(&includes).chain(&programs) {
+        if scan.is_inside(path) {
+            scan.protect(path);
+        }
+    }
+    let can_be_made = |path: &PathBuf| {
+        let missing = path.symlink_metadata().is_err();
+        missing && scan.is_inside(path) && path.parent().is_some_and(Path::is_dir)
+    };
+    let absent: Vec<_> = includes.into_iter().filter(can_be_made).collect();
+    let hooks: Vec<_> = hooks.into_iter().filter(can_be_made).collect();
+    scan.plan.absent.extend(absent);
+    for path in hooks {
+        scan.guard_real(&path, Guard::ReadOnly);
+        scan.plan.placeholders.push(path);
+    }
 }
 
 /// What a `.git` file says.
@@ -67,11 +122,16 @@ fn pointed_to(file: &Path) -> Option<PathBuf> {
 }
 
 /// A `.git` file: of a linked worktree or a submodule.
-fn pointer(scan: &mut Scan<'_>, file: &Path, git_dir_path: &Path) {
+fn pointer(scan: &mut Scan<'_>, file: &Path, git_dir_path: &Path, worktree: &Path) {
     if git_dir_path.starts_with(scan.workspace) {
-        return git_dir(scan, git_dir_path);
+        return git_dir(scan, git_dir_path, worktree);
     }
-    let Some(top) = points_back(git_dir_path, file) else {
+    let mounted = || {
+        let common = std::fs::read_to_string(git_dir_path.join("commondir")).unwrap_or_default();
+        let top = git_dir_path.join(common.trim()).canonicalize().ok()?;
+        scan.mounted.iter().any(|mounted| top.starts_with(mounted)).then_some(top)
+    };
+    let Some(top) = points_back(git_dir_path, file).or_else(mounted) else {
         scan.plan.notes.push(format!(
             "{} names {}, which does not belong to it: git does not work there inside",
             file.display(),
@@ -79,14 +139,7 @@ fn pointer(scan: &mut Scan<'_>, file: &Path, git_dir_path: &Path) {
         ));
         return;
     };
-    if scan.plan.externals.iter().any(|known| known.path == top) {
-        return;
-    }
-    let mut found = Found::default();
-    found.git_dir(&top, &top, 0);
-    let guards = std::mem::take(&mut found.guards);
-    scan.plan.absorb(found);
-    scan.plan.externals.push(External { path: top, guards });
+    external(scan, &top, worktree);
 }
 
 /// The directory to mount for a `.git` file, if what it names names it, too: the common directory of a worktree, the git
@@ -100,22 +153,34 @@ fn points_back(git_dir: &Path, file: &Path) -> Option<PathBuf> {
         let belongs = back == file.canonicalize().ok()? && git_dir.parent()? == common.join("worktrees");
         return belongs.then_some(common);
     }
-    let config = read("config")?;
-    let back = config.lines().find_map(|line| line.trim().strip_prefix("worktree"))?;
-    let back = back.trim_start().strip_prefix('=')?.trim().trim_matches('"');
-    (git_dir.join(back).canonicalize().ok()? == worktree).then(|| git_dir.to_owned())
+    (worktree_of(git_dir)? == worktree).then(|| git_dir.to_owned())
+}
+
+/// The worktree that the git directory of a submodule names.
+fn worktree_of(git_dir: &Path) -> Option<PathBuf> {
+    git_dir.join(git_config::value(&git_dir.join("config"), "core", "worktree")?).canonicalize().ok()
 }
 
 /// What one git directory holds.
 #[derive(Default)]
 pub(super) struct Found {
     guards: Guards,
+    /// Where links of it lead that leave it.
+    elsewhere: Vec<PathBuf>,
+    /// Configuration files, and the top of the worktree where it is a submodule's own.
+    configs: Vec<(PathBuf, Option<PathBuf>)>,
     pub(super) links: Vec<PathBuf>,
     pub(super) git_dirs: Vec<PathBuf>,
     pub(super) placeholders: Vec<PathBuf>,
 }
 
 impl Found {
+    fn of(dir: &Path) -> Self {
+        let mut found = Self::default();
+        found.git_dir(dir, dir, 0);
+        found
+    }
+
     /// `dir` lies in `top` or is it; guards are relative to `top`.
     fn git_dir(&mut self, top: &Path, dir: &Path, depth: usize) {
         self.git_dirs.push(dir.to_owned());
@@ -128,11 +193,14 @@ impl Found {
                 self.placeholders.push(path.clone());
                 self.guards.add(path.strip_prefix(top).unwrap_or(&path), Guard::ReadOnly);
             }
-            let real = path.canonicalize().ok();
-            if let Some(relative) = real.as_ref().and_then(|real| real.strip_prefix(top).ok()) {
-                self.guards.add(relative, Guard::ReadOnly);
+            let Ok(real) = path.canonicalize() else { continue };
+            match real.strip_prefix(top) {
+                Ok(relative) => self.guards.add(relative, Guard::ReadOnly),
+                Err(_) => self.elsewhere.push(real),
             }
         }
+        let own = (dir != top).then(|| worktree_of(dir)).flatten();
+        self.configs.extend(["config", "config.worktree"].map(|name| (dir.join(name), own.clone())));
         for worktree in children(&dir.join("worktrees")) {
             for name in ["commondir", "gitdir", "config.worktree"] {
                 let path = worktree.join(name);
@@ -164,116 +232,4 @@ fn children(dir: &Path) -> impl Iterator<Item = PathBuf> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::process::Command;
-
-    use super::super::protect::{Plan, scan};
-    use super::*;
-
-    fn git(dir: &Path, args: &[&str]) {
-        let status = Command::new("git")
-            .args(["-c", "user.name=t", "-c", "user.email=t@t", "-c", "protocol.file.allow=always"])
-            .args(args)
-            .current_dir(dir)
-            .env("GIT_CONFIG_GLOBAL", "/dev/null")
-            .output()
-            .unwrap();
-        assert!(status.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&status.stderr));
-    }
-
-    fn repository(dir: &Path) {
-        std::fs::create_dir_all(dir).unwrap();
-        git(dir, &["init", "-q"]);
-        git(dir, &["commit", "-q", "--allow-empty", "-m", "one"]);
-    }
-
-    fn read_only(plan: &Plan) -> Vec<String> {
-        let paths = plan.guards.iter().filter(|(_, guard)| *guard == Guard::ReadOnly);
-        paths.map(|(path, _)| path.display().to_string()).collect()
-    }
-
-    fn scanned(root: &Path) -> Plan {
-        scan(root, &[], Path::new("/nonexistent")).unwrap()
-    }
-
-    #[test]
-    fn repositories_are_guarded_wherever_they_stand() {
-        let base = tempfile::tempdir().unwrap();
-        let root = base.path().canonicalize().unwrap();
-        repository(&root);
-        repository(&root.join("a/nested"));
-        let plan = scanned(&root);
-        for expected in [".git/config", ".git/hooks", ".git/info", "a/nested/.git/config"] {
-            assert!(read_only(&plan).iter().any(|path| path == expected), "{expected}: {plan:?}");
-        }
-        assert_eq!(plan.roots, [root.clone(), root.join("a/nested")]);
-        assert_eq!(plan.git_dirs.len(), 2);
-    }
-
-    #[test]
-    fn missing_hooks_are_held_by_a_placeholder() {
-        let base = tempfile::tempdir().unwrap();
-        let root = base.path().canonicalize().unwrap();
-        repository(&root);
-        std::fs::remove_dir_all(root.join(".git/hooks")).unwrap();
-        let plan = scanned(&root);
-        assert_eq!(plan.placeholders, [root.join(".git/hooks")]);
-        assert!(read_only(&plan).contains(&".git/hooks".to_owned()));
-    }
-
-    #[test]
-    fn a_linked_worktree_brings_its_repository_along() {
-        let base = tempfile::tempdir().unwrap();
-        let base = base.path().canonicalize().unwrap();
-        repository(&base.join("main"));
-        git(&base.join("main"), &["worktree", "add", "-q", "../tree"]);
-        let plan = scanned(&base.join("tree"));
-        assert_eq!(read_only(&plan), [".git"]);
-        assert_eq!(plan.externals.len(), 1, "{plan:?}");
-        assert_eq!(plan.externals[0].path, base.join("main/.git"));
-        let guards: Vec<_> =
-            plan.externals[0].guards.iter().map(|(path, _)| path.display().to_string()).collect();
-        assert!(
-            guards.contains(&"worktrees/tree/commondir".to_owned()) && guards.contains(&"config".to_owned())
-        );
-    }
-
-    #[test]
-    fn submodules_are_guarded_inside_and_from_outside() {
-        let base = tempfile::tempdir().unwrap();
-        let base = base.path().canonicalize().unwrap();
-        repository(&base.join("library"));
-        repository(&base.join("super"));
-        git(&base.join("super"), &["submodule", "--quiet", "add", "../library", "lib"]);
-        let inside = scanned(&base.join("super"));
-        assert!(read_only(&inside).contains(&".git/modules/lib/hooks".to_owned()), "{inside:?}");
-        let outside = scanned(&base.join("super/lib"));
-        assert_eq!(outside.externals[0].path, base.join("super/.git/modules/lib"));
-    }
-
-    #[test]
-    fn a_git_file_that_names_somebody_elses_directory_opens_nothing() {
-        let base = tempfile::tempdir().unwrap();
-        let base = base.path().canonicalize().unwrap();
-        repository(&base.join("victim"));
-        for target in [base.join("victim/.git"), base.join("victim")] {
-            let workspace = base.join("workspace");
-            std::fs::create_dir_all(&workspace).unwrap();
-            std::fs::write(workspace.join(".git"), format!("gitdir: {}\n", target.display())).unwrap();
-            let plan = scanned(&workspace);
-            assert!(plan.externals.is_empty() && plan.notes.len() == 1, "{plan:?}");
-        }
-    }
-
-    #[test]
-    fn a_linked_git_directory_is_guarded_at_its_target_and_watched() {
-        let base = tempfile::tempdir().unwrap();
-        let root = base.path().canonicalize().unwrap();
-        repository(&root);
-        std::fs::rename(root.join(".git"), root.join("data")).unwrap();
-        std::os::unix::fs::symlink("data", root.join(".git")).unwrap();
-        let plan = scanned(&root);
-        assert!(read_only(&plan).contains(&"data/config".to_owned()), "{plan:?}");
-        assert_eq!(plan.links, [root.join(".git")]);
-    }
-}
+mod tests;

@@ -4,11 +4,13 @@
 //!
 //! Invariant: bwrap never runs with uid 0 and an exec-server never runs without it.
 
+pub mod aftermath;
 pub mod argv;
 pub mod bwrap;
 pub mod cgroup;
 pub mod diagnose;
 pub mod git;
+pub mod git_config;
 pub mod launch;
 pub mod process;
 pub mod protect;

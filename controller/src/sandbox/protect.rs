@@ -91,6 +91,8 @@ pub struct Plan {
     pub roots: Vec<PathBuf>,
     /// Directories, absolute, that must exist as long as a sandbox runs, so that nobody inside is the first to make them.
     pub placeholders: Vec<PathBuf>,
+    /// Files, absolute, that do not exist and that nobody inside may make: git on the host would obey them.
+    pub absent: Vec<PathBuf>,
     /// What could not be protected or will not work inside, a line each.
     pub notes: Vec<String>,
 }
@@ -147,9 +149,21 @@ pub fn is_protected_name(name: &str) -> bool {
     READ_ONLY.contains(&name) || name == ".git" || name == ".claude"
 }
 
-/// Looks through a workspace. `extra` are paths relative to it; `env_file` is absolute.
-pub fn scan(workspace: &Path, extra: &[PathBuf], env_file: &Path) -> Outcome<Plan> {
-    let mut scan = Scan { workspace, plan: Plan::default() };
+/// What is protected besides what is found by its name, and where else the workspace's git may be.
+#[derive(Debug, Clone, Copy)]
+pub struct Wishes<'a> {
+    /// Relative to the workspace.
+    pub extra: &'a [PathBuf],
+    /// Absolute.
+    pub env_file: &'a Path,
+    /// Host directories that are mounted writable at their own path.
+    pub mounted: &'a [PathBuf],
+}
+
+/// Looks through a workspace.
+pub fn scan(workspace: &Path, wishes: Wishes<'_>) -> Outcome<Plan> {
+    let Wishes { extra, env_file, mounted } = wishes;
+    let mut scan = Scan { workspace, mounted, plan: Plan::default() };
     scan.walk().map_err(|error| {
         Failure::config(format_args!("cannot look through the workspace {}: {error}", workspace.display()))
     })?;
@@ -184,6 +198,7 @@ fn is_listened_at(socket: &Path) -> bool {
 
 pub(super) struct Scan<'a> {
     pub(super) workspace: &'a Path,
+    pub(super) mounted: &'a [PathBuf],
     pub(super) plan: Plan,
 }
 
@@ -207,6 +222,10 @@ impl Scan<'_> {
                 // What the user cannot read the sandbox cannot either.
                 Err(_) => continue,
             };
+            // Looked through all the same: whoever makes such a directory does not get the rest of it unprotected.
+            if git::is_bare(&dir) {
+                git::bare(self, &dir);
+            }
             for entry in entries.flatten() {
                 let (Ok(kind), name) = (entry.file_type(), entry.file_name()) else { continue };
                 let name = name.to_string_lossy();
@@ -266,115 +285,30 @@ impl Scan<'_> {
         if path.is_symlink() && guard != Guard::Mask {
             self.plan.links.push(path.to_owned());
         }
-        // A target outside is not visible inside; a dangling link leads nowhere.
+        // A dangling link leads nowhere.
         let Ok(real) = path.canonicalize() else { return };
-        if let Ok(relative) = real.strip_prefix(self.workspace)
-            && !relative.as_os_str().is_empty()
-        {
-            self.plan.guards.add(relative, guard);
+        self.guard_real(&real, guard);
+    }
+
+    /// Whether a path, as it is written, lies in something that is mounted writable.
+    pub(super) fn is_inside(&self, path: &Path) -> bool {
+        let externals = self.plan.externals.iter().map(|external| external.path.as_path());
+        [self.workspace].into_iter().chain(externals).any(|top| path.starts_with(top))
+    }
+
+    /// Guards a path that has no links, where it is visible inside.
+    pub(super) fn guard_real(&mut self, real: &Path, guard: Guard) {
+        let externals = self.plan.externals.iter_mut().map(|one| (one.path.as_path(), &mut one.guards));
+        let trees = [(self.workspace, &mut self.plan.guards)].into_iter().chain(externals);
+        for (top, guards) in trees {
+            if let Ok(relative) = real.strip_prefix(top)
+                && !relative.as_os_str().is_empty()
+            {
+                return guards.add(relative, guard);
+            }
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn touch(root: &Path, path: &str) {
-        let path = root.join(path);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, "x").unwrap();
-    }
-
-    fn plan(root: &Path) -> Plan {
-        scan(root, &[PathBuf::from("ci")], &root.join("secrets/my.env")).unwrap()
-    }
-
-    fn guard_of(plan: &Plan, path: &str) -> Option<Guard> {
-        plan.guards.iter().find(|(known, _)| *known == Path::new(path)).map(|(_, guard)| guard)
-    }
-
-    #[test]
-    fn names_are_guarded_wherever_they_stand_and_their_parents_pinned() {
-        let base = tempfile::tempdir().unwrap();
-        let root = base.path().canonicalize().unwrap();
-        for path in [
-            ".env",
-            ".env.example",
-            "a/b/.env.local",
-            "a/.envrc",
-            "a/.vscode/tasks.json",
-            ".claude/settings.json",
-            ".claude/notes.md",
-            "ci/run",
-            "secrets/my.env",
-            "node_modules/x/.envrc",
-        ] {
-            touch(&root, path);
-        }
-        let plan = plan(&root);
-        assert_eq!(guard_of(&plan, ".env"), Some(Guard::Mask));
-        assert_eq!(guard_of(&plan, "a/b/.env.local"), Some(Guard::Mask));
-        assert_eq!(guard_of(&plan, "a/b"), Some(Guard::Pin));
-        assert_eq!(guard_of(&plan, "a/.envrc"), Some(Guard::ReadOnly));
-        assert_eq!(guard_of(&plan, "a/.vscode"), Some(Guard::ReadOnly));
-        assert_eq!(guard_of(&plan, "a/.vscode/tasks.json"), None);
-        assert_eq!(guard_of(&plan, ".claude/settings.json"), Some(Guard::ReadOnly));
-        assert_eq!(guard_of(&plan, ".claude/notes.md"), None);
-        assert_eq!(guard_of(&plan, "ci"), Some(Guard::ReadOnly));
-        assert_eq!(guard_of(&plan, "secrets/my.env"), Some(Guard::Mask));
-        assert_eq!(guard_of(&plan, ".env.example"), None);
-        assert_eq!(guard_of(&plan, "node_modules/x/.envrc"), None);
-    }
-
-    #[test]
-    fn sockets_of_the_host_are_hidden_and_those_left_behind_are_not() {
-        let base = tempfile::tempdir().unwrap();
-        let root = base.path().canonicalize().unwrap();
-        let stream = std::os::unix::net::UnixListener::bind(root.join("stream.sock")).unwrap();
-        let datagram = UnixDatagram::bind(root.join("datagram.sock")).unwrap();
-        drop(std::os::unix::net::UnixListener::bind(root.join("left.sock")).unwrap());
-        stream.set_nonblocking(true).unwrap();
-        let plan = plan(&root);
-        assert_eq!(guard_of(&plan, "stream.sock"), Some(Guard::Mask));
-        assert_eq!(guard_of(&plan, "datagram.sock"), Some(Guard::Mask));
-        assert_eq!(guard_of(&plan, "left.sock"), None);
-        assert_eq!(stream.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock, "it was connected to");
-        drop(datagram);
-    }
-
-    #[test]
-    fn of_a_link_the_target_is_guarded_and_the_link_watched() {
-        let base = tempfile::tempdir().unwrap();
-        let root = base.path().canonicalize().unwrap();
-        touch(&root, "editor/tasks.json");
-        std::os::unix::fs::symlink("editor", root.join(".vscode")).unwrap();
-        std::os::unix::fs::symlink("/etc/hostname", root.join(".envrc")).unwrap();
-        std::os::unix::fs::symlink("missing", root.join(".mcp.json")).unwrap();
-        let plan = plan(&root);
-        assert_eq!(guard_of(&plan, "editor"), Some(Guard::ReadOnly));
-        let mut links = plan.links.clone();
-        links.sort();
-        assert_eq!(links, [root.join(".envrc"), root.join(".mcp.json"), root.join(".vscode")]);
-    }
-
-    proptest! {
-        /// Whatever is added, every parent of a guarded path is guarded before it.
-        #[test]
-        fn parents_come_first(paths in prop::collection::vec("[ab](/[abc]){0,4}", 1..12)) {
-            let mut guards = Guards::default();
-            for path in &paths {
-                guards.add(Path::new(path), Guard::ReadOnly);
-            }
-            let listed: Vec<PathBuf> = guards.iter().map(|(path, _)| path.to_owned()).collect();
-            for (index, path) in listed.iter().enumerate() {
-                for parent in path.ancestors().skip(1).filter(|parent| !parent.as_os_str().is_empty()) {
-                    let at = listed.iter().position(|known| known == parent);
-                    prop_assert!(at.is_some_and(|at| at < index), "{path:?} before {parent:?}");
-                }
-            }
-        }
-    }
-}
+mod tests;

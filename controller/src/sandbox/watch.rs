@@ -5,7 +5,7 @@
 //! does not exist yet cannot be mounted at all: in a git directory it is taken away, ending the session, elsewhere it is
 //! recorded.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::mem::MaybeUninit;
@@ -103,6 +103,20 @@ impl Watcher {
         }
     }
 
+    /// What was still to be noticed when the sandbox has ended; nothing in there can do more.
+    pub fn last_look(&mut self) -> Vec<Notice> {
+        if let Err(error) = self.read_events() {
+            tracing::warn!(%error, "the last changes of the workspace cannot be read");
+        }
+        self.look_at_everything();
+        let pending: HashSet<(i32, OsString)> = self.pending.drain(..).collect();
+        let paths =
+            pending.into_iter().filter_map(|(watch, name)| Some(self.directories.get(&watch)?.join(name)));
+        // Mounts went with the sandbox.
+        let paths = paths.filter(|path| !matches!(self.duties.get(path), Some(Duty::Reguard(..))));
+        paths.filter_map(|path| self.look_at(&path)).collect()
+    }
+
     /// Takes all events that are there; whether the kernel lost some.
     fn read_events(&mut self) -> io::Result<bool> {
         let mut buffer = [MaybeUninit::uninit(); 16 << 10];
@@ -193,6 +207,9 @@ fn duties(plan: &Plan, workspace: &Path, places: &[PathBuf]) -> HashMap<PathBuf,
                 duties.insert(path, Duty::KeepAbsent);
             }
         }
+    }
+    for path in &plan.absent {
+        duties.insert(path.clone(), Duty::KeepAbsent);
     }
     for link in &plan.links {
         if let Ok(target) = std::fs::read_link(link) {

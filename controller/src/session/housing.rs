@@ -5,17 +5,20 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use legion_protocol::StringMap;
+use tokio::time::timeout;
 
 use super::companion::MARK;
 use super::{EndReason, Session};
 use crate::audit::record::{Object, SandboxFacts};
 use crate::audit::{Event, Record};
+use crate::config::{Mount, MountMode};
 use crate::controller::Controller;
 use crate::failure::{Failure, Outcome};
+use crate::limits::{MAX_NEW_NAMES, SANDBOX_KILL_TIMEOUT};
 use crate::sandbox::launch::Order;
-use crate::sandbox::protect::{self, Plan};
+use crate::sandbox::protect::{self, Plan, Wishes};
 use crate::sandbox::watch::{Notice, Watcher};
-use crate::sandbox::{Sandbox, Spec};
+use crate::sandbox::{Sandbox, Spec, aftermath};
 
 impl Session {
     /// Its sandbox, started if none is running.
@@ -24,7 +27,7 @@ impl Session {
         if let Some(sandbox) = slot.as_ref().filter(|sandbox| !sandbox.process.has_ended()) {
             return Ok(Rc::clone(sandbox));
         }
-        let plan = protect::scan(&self.workspace.path, &self.persona.protect, &controller.config.env_file)?;
+        let plan = self.look_through(controller)?;
         for note in &plan.notes {
             tracing::warn!(session = self.id, "{note}");
         }
@@ -49,9 +52,24 @@ impl Session {
         };
         let sandbox = Rc::new(controller.launcher.launch(order, admit).await?);
         *slot = Some(Rc::clone(&sandbox));
-        self.watch(controller, &sandbox, &spec, &plan)?;
+        self.watch(controller, &sandbox, &spec, plan)?;
         tokio::task::spawn_local(record_end(Rc::clone(controller), Rc::clone(self), Rc::clone(&sandbox)));
         Ok(sandbox)
+    }
+
+    /// What of the workspace is to be protected as it is now.
+    fn look_through(&self, controller: &Controller) -> Outcome<Plan> {
+        let writable = |mount: &&Mount| matches!(mount.mode, MountMode::Rw | MountMode::RwTry);
+        let mounts = self.persona.mounts.iter().filter(writable);
+        let mounted: Vec<PathBuf> = mounts
+            .filter(|mount| mount.from.as_ref() == Some(&mount.to))
+            .map(|mount| mount.to.clone())
+            .collect();
+        let env_file = &controller.config.env_file;
+        protect::scan(
+            &self.workspace.path,
+            Wishes { extra: &self.persona.protect, env_file, mounted: &mounted },
+        )
     }
 
     /// What commands inherit: the persona's own values win over `.env`, that over the controller's environment.
@@ -66,13 +84,13 @@ impl Session {
         map
     }
 
-    /// Starts watching the workspace for as long as the sandbox runs.
+    /// Starts watching the workspace for as long as the sandbox runs, and looks back when it has ended.
     fn watch(
         self: &Rc<Self>,
         controller: &Rc<Controller>,
         sandbox: &Rc<Sandbox>,
         spec: &Spec,
-        plan: &Plan,
+        plan: Plan,
     ) -> Outcome<()> {
         let failed = |error: std::io::Error| {
             Failure::unavailable(format_args!(
@@ -82,9 +100,9 @@ impl Session {
         let clone = |(mounts, user): &(OwnedFd, OwnedFd)| Ok((mounts.try_clone()?, user.try_clone()?));
         let namespaces = sandbox.namespaces.as_ref().map(clone).transpose().map_err(failed)?;
         let places: Vec<PathBuf> = spec.workspace_mounts().map(Path::to_owned).collect();
-        let mut watcher = Watcher::new(plan, &self.workspace.path, &places, namespaces).map_err(failed)?;
+        let mut watcher = Watcher::new(&plan, &self.workspace.path, &places, namespaces).map_err(failed)?;
         let (session, controller, sandbox) = (Rc::clone(self), Rc::clone(controller), Rc::clone(sandbox));
-        tokio::task::spawn_local(async move {
+        let task = tokio::task::spawn_local(async move {
             loop {
                 tokio::select! {
                     notice = watcher.next() => match notice {
@@ -94,11 +112,41 @@ impl Session {
                             session.end(EndReason::Tampered);
                         }
                     },
-                    _ = sandbox.process.ended() => return,
+                    _ = sandbox.process.ended() => break,
                 }
             }
+            for notice in watcher.last_look() {
+                session.noticed(&controller, notice);
+            }
+            session.look_back(&controller, &plan);
         });
+        *self.watching.borrow_mut() = Some(task);
         Ok(())
+    }
+
+    /// Resolves when nothing is watched any more: soon after the end of the sandbox.
+    pub(super) async fn watched(&self) {
+        let task = self.watching.borrow_mut().take();
+        let Some(task) = task else { return };
+        if !matches!(timeout(SANDBOX_KILL_TIMEOUT, task).await, Ok(Ok(()))) {
+            tracing::error!(session = self.id, "the workspace was not watched to the end");
+        }
+    }
+
+    /// Tells what was left in the workspace that tools on the host would obey, wherever it lies.
+    fn look_back(&self, controller: &Controller, before: &Plan) {
+        let after = match self.look_through(controller) {
+            Ok(after) => after,
+            Err(failure) => {
+                return tracing::error!("what was left cannot be looked for: {}", failure.message);
+            }
+        };
+        let new = aftermath::new_names(before, &after, &self.workspace.path);
+        let told = self.told.take();
+        let untold = new.into_iter().filter(|path| !told.iter().any(|known| path.starts_with(known)));
+        for path in untold.take(MAX_NEW_NAMES) {
+            self.noticed(controller, Notice::NewName(path));
+        }
     }
 
     fn noticed(&self, controller: &Controller, notice: Notice) {
@@ -115,6 +163,9 @@ impl Session {
                 )
             }
             Notice::NewName(path) => {
+                if self.told.borrow().len() < MAX_NEW_NAMES {
+                    self.told.borrow_mut().push(path.clone());
+                }
                 (Event::PathCreated, path, "tools on the host may obey it: look at it".into())
             }
             Notice::Tampered(path) => {
