@@ -1,10 +1,11 @@
 //! `start`: the controller in the foreground, until SIGINT or SIGTERM.
 
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::rc::Rc;
 
 use serde::Serialize;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::sessions::write_token_file;
 use super::{Context, Wanted, print_json, print_lines};
@@ -14,7 +15,8 @@ use crate::controller::{Controller, SessionRequest};
 use crate::dirs::{self, Dirs};
 use crate::failure::{Failure, Outcome};
 use crate::front::Penalty;
-use crate::{listener, tls};
+use crate::listener::{self, Bound};
+use crate::tls;
 
 #[derive(clap::Args)]
 pub(super) struct Args {
@@ -37,31 +39,12 @@ struct Ready<'a> {
     session: &'a str,
 }
 
+/// What is in the run-time directory while the controller runs.
+const RUNTIME_FILES: [&str; 3] = ["token", "front.sock", "control.sock"];
+
 pub(super) async fn run(context: Context, args: Args) -> Outcome<u8> {
     let dirs = context.dirs()?;
     let config = Config::load(&context.environment, &context.overrides(args.listen.clone()))?;
-    let run = dirs::open_private(&dirs.run, context.environment.uid)?;
-    let lock = control::claim(&run, &dirs)?;
-    let acceptor = config.tls.as_ref().map(tls::acceptor).transpose()?;
-    let mut doors = Vec::new();
-    for url in &config.listen {
-        doors.push(listener::bind(url, acceptor.as_ref()).await?);
-    }
-    let watch =
-        |kind| signal(kind).map_err(|error| Failure::internal(format_args!("cannot watch signals: {error}")));
-    let (mut interrupt, mut terminate) = (watch(SignalKind::interrupt())?, watch(SignalKind::terminate())?);
-    let mut hangup = watch(SignalKind::hangup())?;
-    let controller = Controller::start(context.environment.clone(), dirs.clone(), config)?;
-    let urls: Rc<[String]> = doors.iter().map(|door| door.url.to_string()).collect();
-    if let Some(url) = urls.first() {
-        controller.listens_at(url);
-    }
-    let unix = |name: &str| {
-        listener::bind_unix(&run, name).map_err(|error| {
-            Failure::config(format_args!("cannot listen on {name} in {}: {error}", dirs.run.display()))
-        })
-    };
-    let (front, admin) = (unix("front.sock")?, unix("control.sock")?);
     let request = SessionRequest {
         persona: args.wanted.persona.clone(),
         workspace: args.wanted.workspace.as_ref().map(|path| context.environment.resolve(path)),
@@ -69,33 +52,84 @@ pub(super) async fn run(context: Context, args: Args) -> Outcome<u8> {
         ttl: args.wanted.ttl()?,
         keep_idle: true,
     };
-    let opened = match control::open(&controller, request, &urls).await {
-        Ok(opened) => opened,
-        Err(failure) => {
-            controller.shut_down().await;
-            return Err(failure);
-        }
-    };
-    let token_file = write_token_file(&dirs, context.environment.uid, &opened.token)?;
-    let penalty = Rc::<Penalty>::default();
-    for door in doors {
-        tokio::task::spawn_local(door.serve(Rc::clone(&controller), Rc::clone(&penalty)));
+    let run = dirs::open_private(&dirs.run, context.environment.uid)?;
+    let lock = control::claim(&run, &dirs)?;
+    let acceptor = config.tls.as_ref().map(tls::acceptor).transpose()?;
+    let mut doors = Vec::new();
+    for url in &config.listen {
+        doors.push(listener::bind(url, acceptor.as_ref()).await?);
     }
-    tokio::task::spawn_local(listener::serve_unix(front, Rc::clone(&controller), penalty));
-    tokio::task::spawn_local(control::serve(admin, Rc::clone(&controller), Rc::clone(&urls)));
-    announce(&dirs, &opened, &token_file, &controller, args.json)?;
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-        // The terminal is gone.
-        _ = hangup.recv() => {}
-    }
-    for name in ["token", "front.sock", "control.sock"] {
+    let stop = Stop::watch()?;
+    let controller = Controller::start(context.environment, dirs, config)?;
+    let served = serve(&controller, &run, doors, request, stop, args.json).await;
+    for name in RUNTIME_FILES {
         let _ = rustix::fs::unlinkat(&run, name, rustix::fs::AtFlags::empty());
     }
     controller.shut_down().await;
     drop(lock);
-    Ok(0)
+    served.map(|()| 0)
+}
+
+/// Signals that end the controller.
+struct Stop {
+    interrupt: Signal,
+    terminate: Signal,
+    /// The terminal is gone.
+    hangup: Signal,
+}
+
+impl Stop {
+    fn watch() -> Outcome<Self> {
+        let watch = |kind| {
+            signal(kind).map_err(|error| Failure::internal(format_args!("cannot watch signals: {error}")))
+        };
+        Ok(Self {
+            interrupt: watch(SignalKind::interrupt())?,
+            terminate: watch(SignalKind::terminate())?,
+            hangup: watch(SignalKind::hangup())?,
+        })
+    }
+
+    async fn wait(mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+            _ = self.hangup.recv() => {}
+        }
+    }
+}
+
+/// Opens the session and all doors, and serves until it is time to stop. The caller cleans up, whatever comes of it.
+async fn serve(
+    controller: &Rc<Controller>,
+    run: &OwnedFd,
+    doors: Vec<Bound>,
+    request: SessionRequest,
+    stop: Stop,
+    json: bool,
+) -> Outcome<()> {
+    let dirs = &controller.dirs;
+    let urls: Rc<[String]> = doors.iter().map(|door| door.url.to_string()).collect();
+    if let Some(url) = urls.first() {
+        controller.listens_at(url);
+    }
+    let unix = |name: &str| {
+        listener::bind_unix(run, name).map_err(|error| {
+            Failure::config(format_args!("cannot listen on {name} in {}: {error}", dirs.run.display()))
+        })
+    };
+    let (front, admin) = (unix("front.sock")?, unix("control.sock")?);
+    let opened = control::open(controller, request, &urls).await?;
+    let token_file = write_token_file(dirs, controller.environment.uid, &opened.token)?;
+    let penalty = Rc::<Penalty>::default();
+    for door in doors {
+        tokio::task::spawn_local(door.serve(Rc::clone(controller), Rc::clone(&penalty)));
+    }
+    tokio::task::spawn_local(listener::serve_unix(front, Rc::clone(controller), penalty));
+    tokio::task::spawn_local(control::serve(admin, Rc::clone(controller), Rc::clone(&urls)));
+    announce(dirs, &opened, &token_file, controller, json)?;
+    stop.wait().await;
+    Ok(())
 }
 
 fn announce(

@@ -28,3 +28,4 @@ mod played;
 mod sessions;
 mod stage;
 mod start;
+mod start_refused;
