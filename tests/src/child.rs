@@ -7,8 +7,9 @@ use std::future::Future;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
 use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::net::unix::pipe;
 use tokio::process::{ChildStdin, Command};
 use tokio::sync::watch;
 
@@ -183,6 +184,28 @@ impl Drop for Child {
         if let Some(pid) = self.raw_pid() {
             let _ = kill_process_group(pid, Signal::KILL);
         }
+    }
+}
+
+/// Sees a process end that is not our child.
+#[derive(Debug)]
+pub struct Witness {
+    /// A process descriptor: readable once the process has ended. All that tokio's type does is to wait for that.
+    process: pipe::Receiver,
+}
+
+impl Witness {
+    /// Of a running process.
+    pub fn of(pid: u32) -> Self {
+        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).expect("a process id");
+        let process = pidfd_open(pid, PidfdFlags::NONBLOCK)
+            .unwrap_or_else(|error| panic!("process {pid} is not there: {error}"));
+        Self { process: pipe::Receiver::from_owned_fd_unchecked(process).expect("it can be polled") }
+    }
+
+    /// Waits until it has ended.
+    pub async fn ended(self, what: &str) {
+        within(what, self.process.readable()).await.expect("it can be polled");
     }
 }
 

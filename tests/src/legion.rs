@@ -109,6 +109,11 @@ impl Controller {
         self.child.signal(signal);
     }
 
+    /// Waits until it has ended.
+    pub async fn finish(self) -> Finished {
+        self.child.finish().await
+    }
+
     /// Asks it to end and waits until it has.
     pub async fn stop(self) -> Finished {
         self.child.stop().await

@@ -2,7 +2,10 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
 
+use legion_tests::audit::Audit;
+use legion_tests::child::Witness;
 use legion_tests::fifo::Fifo;
 use legion_tests::legion::Controller;
 use legion_tests::scratch::Scratch;
@@ -44,8 +47,11 @@ async fn the_token_is_private() {
     assert!(!finished.stderr.contains("lgn1_"), "{finished:#?}");
 }
 
+/// How long a sandbox may outlive its controller.
+const AFTERLIFE: Duration = Duration::from_secs(1);
+
 #[tokio::test]
-async fn a_command_dies_with_the_controller() {
+async fn a_sandbox_dies_with_the_controller() {
     for signal in [Signal::TERM, Signal::KILL] {
         let scratch = Scratch::new();
         let alive = scratch.fifo("workspace/alive");
@@ -54,9 +60,44 @@ async fn a_command_dies_with_the_controller() {
         let mut client = client(&controller).await;
         start_for_ever(&mut client, &scratch, &alive).await;
         lifetime.began("the command starts").await;
+        let sandbox = Audit::read(&scratch).events("sandboxStarted").next().unwrap()["sandbox"].clone();
+        let witness = |name: &str| Witness::of(sandbox[name].as_u64().unwrap().try_into().unwrap());
+        let (bwrap, inner) = (witness("pid"), witness("innerPid"));
         controller.signal(signal);
+        let signalled = Instant::now();
         lifetime.ended("the command and its children end with the controller").await;
+        inner.ended("pid 1 of the sandbox ends").await;
+        bwrap.ended("bwrap ends").await;
+        let afterlife = signalled.elapsed();
+        assert!(afterlife < AFTERLIFE, "{signal:?}: {afterlife:?}");
         client.ended().await;
+    }
+}
+
+#[tokio::test]
+async fn it_stops_in_good_order() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let scratch = Scratch::new();
+        let controller = Controller::start(&scratch, &[]).await;
+        let ready = controller.ready.clone();
+        let run = ready.control_socket.parent().unwrap().to_owned();
+        assert!(
+            ready.control_socket.exists() && ready.token_file.exists() && run.join("front.sock").exists()
+        );
+        controller.signal(signal);
+        let finished = controller.finish().await;
+        finished.assert_success();
+        assert_eq!(finished.stderr, "");
+        // The lock stays: to remove it would be a race with the next controller.
+        let left: Vec<_> = fs::read_dir(&run).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, ["controller.lock"]);
+        let audit = Audit::read(&scratch);
+        let last = audit.records().last().unwrap();
+        assert_eq!(last["event"], "controllerStopped", "{:#?}", audit.lines());
+        for event in ["sessionEnded", "sandboxEnded"] {
+            assert_eq!(audit.events(event).count(), 1, "{:#?}", audit.lines());
+        }
+        Audit::verify(&scratch).await;
     }
 }
 
