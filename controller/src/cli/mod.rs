@@ -162,7 +162,11 @@ async fn run(context: Context, command: Command) -> Outcome<u8> {
         Command::Completions { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "legion-controller", &mut text);
-            print_bytes(&text)
+            // For bash, clap_complete 4.6 spells a hyphen in the program's name in two ways, so that nothing would be
+            // completed after a subcommand (clap issue 6421).
+            let text =
+                String::from_utf8_lossy(&text).replace("legion__subcmd__controller", "legion__controller");
+            print_bytes(text.as_bytes())
         }
     }
 }

@@ -26,6 +26,7 @@ mod handshakes;
 mod logged;
 mod played;
 mod sessions;
+mod setup;
 mod stage;
 mod start;
 mod start_refused;
