@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
+use tokio::process::Command;
 
 use crate::child::{Child, Finished};
 use crate::clients::CodexVersion;
@@ -74,11 +75,7 @@ impl<'a> Codex<'a> {
 
     /// Starts it.
     pub fn spawn(self, reach: &Reach, model: &MockModel) -> Child {
-        let codex_home = self.scratch.root().join("codex");
-        self.scratch.write("codex/config.toml", config(&model.base_url()));
-        let mut command = self.scratch.command(self.version.program());
-        // Codex keeps things of all its runs in the temporary directory.
-        command.env("CODEX_HOME", &codex_home).env("TMPDIR", self.scratch.root().join("tmp"));
+        let mut command = self.command(model);
         match reach {
             Reach::UrlVariable(url) => {
                 command.env("CODEX_EXEC_SERVER_URL", url);
@@ -87,6 +84,20 @@ impl<'a> Codex<'a> {
                 self.scratch.write("codex/environments.toml", environments(reach));
             }
         }
+        Child::spawn("codex exec", command)
+    }
+
+    /// Starts it with the `environments.toml` that somebody else has put into its directory, `codex` of the scratch.
+    pub fn as_set_up(self, model: &MockModel) -> Child {
+        Child::spawn("codex exec", self.command(model))
+    }
+
+    fn command(&self, model: &MockModel) -> Command {
+        let codex_home = self.scratch.root().join("codex");
+        self.scratch.write("codex/config.toml", config(&model.base_url()));
+        let mut command = self.scratch.command(self.version.program());
+        // Codex keeps things of all its runs in the temporary directory.
+        command.env("CODEX_HOME", &codex_home).env("TMPDIR", self.scratch.root().join("tmp"));
         for (name, value) in &self.extra_env {
             command.env(name, value);
         }
@@ -95,7 +106,7 @@ impl<'a> Codex<'a> {
             .arg(&self.directory)
             .arg("Do what the script says.")
             .current_dir(&self.directory);
-        Child::spawn("codex exec", command)
+        command
     }
 
     /// Runs it to its end.

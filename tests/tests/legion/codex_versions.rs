@@ -8,7 +8,7 @@ use legion_tests::model_items::{exec, say};
 use legion_tests::original::Original;
 use legion_tests::scratch::Scratch;
 
-use crate::stage::Stage;
+use crate::stage::{Place, Stage};
 
 #[tokio::test]
 async fn original_v0_150() {
@@ -16,6 +16,17 @@ async fn original_v0_150() {
     let server = Original::start_open(&scratch, CodexVersion::V0_171).await;
     let reach = Reach::UrlVariable(server.url.clone());
     command_and_patch(Stage::original(scratch, reach, server), CodexVersion::V0_150).await;
+}
+
+/// 0.150 knows programs in `environments.toml`, 0.130 does not know that file.
+#[tokio::test]
+async fn original_v0_150_as_a_program() {
+    command_and_patch(Stage::at(Place::OriginalStdio).await, CodexVersion::V0_150).await;
+}
+
+#[tokio::test]
+async fn legion_v0_150_by_connect() {
+    command_and_patch(Stage::at(Place::LegionConnect).await, CodexVersion::V0_150).await;
 }
 
 #[tokio::test]

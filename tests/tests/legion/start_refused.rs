@@ -226,7 +226,7 @@ async fn env_files() {
     scratch.write("secrets.env", b"GOOD=1\nBAD=planted-secret-\xff\n");
     let finished = refuse(&scratch, &["--env-file", &name], CONFIGURATION, &[&name]).await;
     assert!(!finished.stderr.contains("planted-secret"), "{finished:#?}");
-    fs::set_permissions(&file, PermissionsExt::from_mode(0)).unwrap();
+    fs::set_permissions(&file, PermissionsExt::from_mode(0o000)).unwrap();
     refuse(&scratch, &["--env-file", &name], CONFIGURATION, &[&name, "Permission denied"]).await;
     let missing = scratch.root().join("missing.env").display().to_string();
     refuse(&scratch, &["--env-file", &missing], CONFIGURATION, &[&missing, "No such file"]).await;
