@@ -59,17 +59,20 @@ impl Session {
 
     /// What of the workspace is to be protected as it is now.
     fn look_through(&self, controller: &Controller) -> Outcome<Plan> {
-        let writable = |mount: &&Mount| matches!(mount.mode, MountMode::Rw | MountMode::RwTry);
-        let mounts = self.persona.mounts.iter().filter(writable);
+        let is_writable = |mount: &Mount| matches!(mount.mode, MountMode::Rw | MountMode::RwTry);
+        // What is mounted read-only elsewhere cannot be written by its place in the workspace either.
+        let read_only = self.persona.mounts.iter().filter(|mount| !is_writable(mount));
+        let read_only = read_only.filter_map(|mount| mount.from.as_ref()?.canonicalize().ok());
+        let read_only =
+            read_only.filter_map(|from| Some(from.strip_prefix(&self.workspace.path).ok()?.to_owned()));
+        let extra: Vec<PathBuf> = self.persona.protect.iter().cloned().chain(read_only).collect();
+        let mounts = self.persona.mounts.iter().filter(|mount| is_writable(mount));
         let mounted: Vec<PathBuf> = mounts
             .filter(|mount| mount.from.as_ref() == Some(&mount.to))
             .map(|mount| mount.to.clone())
             .collect();
         let env_file = &controller.config.env_file;
-        protect::scan(
-            &self.workspace.path,
-            Wishes { extra: &self.persona.protect, env_file, mounted: &mounted },
-        )
+        protect::scan(&self.workspace.path, Wishes { extra: &extra, env_file, mounted: &mounted })
     }
 
     /// What commands inherit: the persona's own values win over `.env`, that over the controller's environment.
