@@ -31,6 +31,8 @@ pub(crate) const PROBES: &[Probe] = &[
     probe("signal 1 SEGV", "ok"),
     probe("signal 1 USR1", "ok"),
     probe("signal 1 HUP", "ok"),
+    probe("signal 1 TERM", "ok"),
+    probe("signal 1 INT", "ok"),
     probe("bomb", "EAGAIN"),
     probe("threads", "ok"),
 ];
