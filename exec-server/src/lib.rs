@@ -11,6 +11,7 @@ mod dispatch;
 mod environment;
 mod error;
 mod fs;
+mod http;
 mod limits;
 mod listener;
 mod memory;

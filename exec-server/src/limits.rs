@@ -115,6 +115,47 @@ pub(crate) const MAX_CAPABILITY_BYTES: usize = 32 << 20;
 /// Warnings of one root; the rest says nothing new.
 pub(crate) const MAX_CAPABILITY_WARNINGS: usize = 1000;
 
+/// `http/request`s of one connection at one time.
+pub(crate) const MAX_HTTP_REQUESTS: usize = 64;
+
+/// Threads that may wait for name servers: half of those for file operations.
+pub(crate) const MAX_HTTP_LOOKUPS: usize = BLOCKING_THREADS / 2;
+
+/// Addresses of one host that are tried.
+pub(crate) const MAX_HTTP_ADDRESSES: usize = 16;
+
+/// Wait for one address to answer before the next is tried.
+pub(crate) const HTTP_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Redirections of one request that are followed, as in the original.
+pub(crate) const MAX_HTTP_REDIRECTS: usize = 10;
+
+/// Head of a response, and its header fields.
+pub(crate) const MAX_HTTP_HEAD_BYTES: usize = 64 << 10;
+/// See [`MAX_HTTP_HEAD_BYTES`].
+pub(crate) const MAX_HTTP_HEADERS: usize = 128;
+
+/// Body of a response that is returned as a whole: one whose base64 text a client can still take (SPEC 11.8).
+pub(crate) const MAX_HTTP_BODY_BYTES: usize = 47 << 20;
+
+/// Bodies of one connection that are read as a whole at one time.
+pub(crate) const MAX_HTTP_BUFFERED_BYTES: usize = 128 << 20;
+
+/// Bytes of a body in one `http/request/bodyDelta`.
+pub(crate) const MAX_HTTP_DELTA_BYTES: usize = 64 << 10;
+
+/// For a request without `timeoutMs`: until its headers are there, and its body when it is returned as a whole.
+pub(crate) const HTTP_TIMEOUT: Duration = Duration::from_mins(10);
+
+/// For a streamed body without `timeoutMs`: event streams stay open, but not for ever.
+pub(crate) const HTTP_STREAM_TIMEOUT: Duration = Duration::from_hours(1);
+
+/// Longest `timeoutMs` that counts.
+pub(crate) const HTTP_MAX_TIMEOUT: Duration = Duration::from_hours(24);
+
+/// PEM file of certificate authorities; those of distributions have a quarter of a MiB.
+pub(crate) const MAX_CERTIFICATE_BYTES: usize = 8 << 20;
+
 /// Threads for long file operations.
 pub(crate) const BLOCKING_THREADS: usize = 8;
 

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use legion_protocol::limits::MAX_OUTPUT_CHUNK_BYTES;
 
 use crate::environment::Host;
+use crate::http::Http;
 use crate::memory::Trim;
 use crate::process::reap::Reaper;
 use crate::session::Sessions;
@@ -23,6 +24,8 @@ pub(crate) struct Server {
     pub(crate) token: Option<TokenDigest>,
     /// Open WebSocket connections.
     pub(crate) connections: Cell<usize>,
+    /// What HTTP requests share.
+    pub(crate) http: Http,
     /// Told of every message.
     pub(crate) trim: Rc<Trim>,
     /// One read buffer for all processes: it is used and left within one step.
@@ -38,6 +41,7 @@ impl Server {
             reaper: Rc::default(),
             token,
             connections: Cell::new(0),
+            http: Http::default(),
             trim: Rc::default(),
             read_buffer: RefCell::new(vec![0; MAX_OUTPUT_CHUNK_BYTES].into_boxed_slice()),
         })

@@ -25,6 +25,7 @@ use crate::discover;
 use crate::environment::Host;
 use crate::error::Outcome;
 use crate::fs::stream::Handles;
+use crate::http;
 use crate::limits::FILE_BUDGET_MIB;
 use crate::outgoing::Outgoing;
 use crate::process;
@@ -46,6 +47,8 @@ pub(crate) struct Client {
     handles: Handles,
     /// Of `fs/watchMissing`.
     watch: Watcher,
+    /// Of `http/request`.
+    requests: Rc<http::Requests>,
 }
 
 /// How far the handshake of a connection is (SPEC 3).
@@ -89,6 +92,7 @@ impl Client {
             budget: Arc::new(Semaphore::new(FILE_BUDGET_MIB as usize)),
             handles: Handles::default(),
             watch: Watcher::default(),
+            requests: Rc::default(),
         })
     }
 
@@ -217,6 +221,16 @@ impl Client {
                 let request: capability::DiscoverRoots = params(raw)?;
                 session()?;
                 self.discover_roots(id, request)
+            }
+            Method::HttpRequest => {
+                let request = params(raw)?;
+                session()?;
+                let prepared = http::prepare(request, &self.requests, &self.server.host.env)?;
+                let client = Rc::clone(self);
+                Ok(later(async move {
+                    let Server { http, host, .. } = &*client.server;
+                    Ok(reply(&id, &http::run(prepared, http, &host.env, &client.outgoing).await?))
+                }))
             }
             method if method.group() == "filesystem" => self.file_call(method, id, raw),
             other => {
