@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::path::Path;
 
 use serde_json::Value;
+use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::{Context, print_lines, table};
@@ -82,8 +83,13 @@ impl Tail {
         }
         print_lines(&Vec::from(last))?;
         let Some(watch) = watch else { return Ok(0) };
+        let reader_left = reader_left();
+        tokio::pin!(reader_left);
         loop {
-            let mut ready = watch.readable().await.map_err(failed)?;
+            let mut ready = tokio::select! {
+                ready = watch.readable() => ready.map_err(failed)?,
+                () = &mut reader_left => return Ok(0),
+            };
             drain(&watch);
             ready.clear_ready();
             let mut new = Vec::new();
@@ -139,6 +145,16 @@ fn watch(dir: &Path) -> std::io::Result<AsyncFd<std::os::fd::OwnedFd>> {
     let fd = inotify::init(inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC)?;
     inotify::add_watch(&fd, dir, inotify::WatchFlags::MODIFY | inotify::WatchFlags::CREATE)?;
     sys::watch_fd(fd)
+}
+
+/// Resolves when our stdout is a pipe, a socket or a terminal and its other end is closed.
+async fn reader_left() {
+    let stdout = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 0).map_err(Into::into);
+    match stdout.and_then(sys::watch_fd) {
+        Ok(stdout) if stdout.ready(Interest::ERROR).await.is_ok() => {}
+        // A file cannot be watched: nobody leaves it.
+        _ => std::future::pending().await,
+    }
 }
 
 /// Takes all pending events; what they say does not matter, the log is read anyway.
