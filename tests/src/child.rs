@@ -137,6 +137,19 @@ impl Child {
         }
     }
 
+    /// Waits until standard output satisfies `reached`.
+    pub async fn until_stdout(&mut self, what: &str, reached: impl Fn(&str) -> bool) {
+        let wait = self.stdout.wait_for(|seen| seen.ended || reached(&seen.text()));
+        let waited = tokio::time::timeout(DEADLINE, wait).await.map(|seen| seen.is_ok());
+        let text = self.stdout().text();
+        assert!(
+            reached(&text),
+            "{}: {what}: ({waited:?}) {text}; stderr: {}",
+            self.name,
+            self.stderr().text()
+        );
+    }
+
     /// Waits for the end of standard error and gives all of its bytes.
     pub async fn stderr_to_end(&mut self) -> Vec<u8> {
         let ended = within("the end of standard error", self.stderr.wait_for(|seen| seen.ended)).await;

@@ -6,8 +6,11 @@ use std::fs;
 use std::path::PathBuf;
 
 use legion_tests::audit::Audit;
-use legion_tests::legion;
+use legion_tests::child::Child;
+use legion_tests::legion::{self, Controller};
 use legion_tests::scratch::Scratch;
+use legion_tests::settings::settings;
+use rustix::process::Signal;
 use serde_json::Value;
 
 /// Exit code for a refusal (design.md, after sysexits).
@@ -41,6 +44,60 @@ async fn tail_prints_one_record_a_line() {
     assert_eq!(shown, Audit::read(&scratch).records());
     let numbers: Vec<_> = shown.iter().map(|record| record["seq"].as_u64().unwrap()).collect();
     assert_eq!(numbers, (1..=shown.len() as u64).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn tail_follows() {
+    let (scratch, _) = with_two_commands().await;
+    let mut all = follow(&scratch, &["--json", "-n", "1"]);
+    let first: Value = serde_json::from_str(&all.first_line().await).unwrap();
+    assert_eq!(first["event"], "controllerStopped");
+    let controller = Controller::start(&scratch, &[]).await;
+    let session = controller.ready.session.clone();
+    let mut of_one = follow(&scratch, &["--session", &session]);
+    all.until_stdout("the session's start", |text| text.contains(&session)).await;
+    let workspace = scratch.workspace().display().to_string();
+    let command = ["exec", "--workspace", &workspace, "--", "sh", "-c", "echo followed; exit 5"];
+    assert_eq!(legion::run(&scratch, &command).await.code(), 5);
+    all.until_stdout("the call and its outcome", |text| {
+        text.contains("echo followed") && text.contains("\"exitCode\":5")
+    })
+    .await;
+    controller.stop().await.assert_success();
+    of_one.until_stdout("the session's end", |text| text.contains("sessionEnded controller stopped")).await;
+    all.until_stdout("the last record", |text| text.matches("controllerStopped").count() == 2).await;
+
+    // All of them, each once, in their order; of one session nothing else.
+    let shown: Vec<Value> =
+        all.stdout().text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let audit = Audit::read(&scratch);
+    let from = audit.records().len() - shown.len();
+    assert_eq!(shown, audit.records()[from..]);
+    let one = of_one.stdout().text();
+    assert!(one.lines().all(|line| line.split(' ').nth(2) == Some(session.as_str())), "{one}");
+    for child in [all, of_one] {
+        child.signal(Signal::INT);
+        assert!(!child.finish().await.status.success());
+    }
+}
+
+#[tokio::test]
+async fn tail_ends_with_its_reader() {
+    let (scratch, _) = with_two_commands().await;
+    let mut command = scratch.command("/bin/bash");
+    command
+        .args(["-c", "\"$1\" audit tail -f --json | head -n 1; echo \"ended: ${PIPESTATUS[0]}\"", "bash"])
+        .arg(settings().legion_binary("legion-controller"));
+    // Nothing new is written: that the reader is gone is enough.
+    let finished = Child::spawn("audit tail -f | head", command).finish().await;
+    assert!(finished.stdout.ends_with("ended: 0\n"), "{finished:#?}");
+    assert_eq!(finished.stderr, "");
+}
+
+fn follow(scratch: &Scratch, args: &[&str]) -> Child {
+    let mut command = legion::command(scratch, &["audit", "tail", "-f"]);
+    command.args(args);
+    Child::spawn("audit tail -f", command)
 }
 
 #[tokio::test]
