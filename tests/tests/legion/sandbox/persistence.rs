@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use legion_tests::audit::Audit;
 use legion_tests::legion;
 use legion_tests::scratch::Scratch;
+use legion_tests::user::Identity;
 
 use super::outside;
 use super::repositories::{Project, Shape};
@@ -72,12 +73,18 @@ impl Try {
 
     /// Makes it without and with a sandbox.
     async fn check(self) {
-        let control = self.prepare().await;
+        let control = self.prepare(Identity::User).await;
         outside(&control.scratch, &control.project.repository, &control.script(self.trap)).await;
         control.tour(self.effect).await;
         assert!(self.has_effect(&control), "the trap does not even work without a sandbox");
+        self.check_inside(self.prepare(Identity::User).await).await;
+        // What lies outside the workspace is mounted in another way when root has started Legion.
+        if let Some(root) = Identity::root().filter(|_| self.shape.reaches_outside()) {
+            self.check_inside(self.prepare(root).await).await;
+        }
+    }
 
-        let scene = self.prepare().await;
+    async fn check_inside(&self, scene: Scene) {
         let workspace = scene.project.workspace.display().to_string();
         let script = format!("cd {}; {}", scene.project.repository.display(), scene.script(self.trap));
         // A session that ends early is told by the exit code.
@@ -107,10 +114,10 @@ impl Try {
         assert!(!self.has_effect(&scene), "the trap works: {finished:#?}\n{told}");
     }
 
-    async fn prepare(&self) -> Scene {
-        let scratch = Scratch::new();
+    async fn prepare(&self, identity: Identity) -> Scene {
+        let scratch = Scratch::owned_by(identity);
         let project = self.shape.make(&scratch).await;
-        legion::configure(&scratch, &project.configuration);
+        project.configure(&scratch, "minimal");
         let canary = scratch.outside().join("canary");
         // Where the sandbox has it too; what it touches is there on the host only.
         let payload = project.workspace.join("payload");

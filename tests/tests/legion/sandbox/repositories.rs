@@ -4,6 +4,7 @@
 
 use std::path::PathBuf;
 
+use legion_tests::legion;
 use legion_tests::scratch::Scratch;
 
 use super::outside;
@@ -15,8 +16,15 @@ pub(super) struct Project {
     pub(super) workspace: PathBuf,
     /// Where git is used: the workspace or something in it.
     pub(super) repository: PathBuf,
-    /// The rest of the configuration.
-    pub(super) configuration: String,
+    /// A line of the persona, where it takes one.
+    mounts: String,
+}
+
+impl Project {
+    /// Writes the configuration of a persona for it, with this view.
+    pub(super) fn configure(&self, scratch: &Scratch, view: &str) {
+        legion::configure(scratch, &format!("[persona.default]\nview = {view:?}\n{}", self.mounts));
+    }
 }
 
 /// Makes a repository out of the directory it runs in.
@@ -42,6 +50,11 @@ pub(super) enum Shape {
 }
 
 impl Shape {
+    /// Whether its git directory, or a part of it, lies outside the workspace.
+    pub(super) fn reaches_outside(self) -> bool {
+        matches!(self, Self::LinkedWorktree | Self::WorktreeOfBare | Self::Submodule | Self::GitLinkMounted)
+    }
+
     /// Makes a project of this shape in a fresh scratch directory.
     pub(super) async fn make(self, scratch: &Scratch) -> Project {
         let workspace = scratch.workspace();
@@ -100,13 +113,13 @@ impl Shape {
         let script = format!("set -e; {script}");
         outside(scratch, &scratch.workspace(), &script).await.assert_success();
         let data = scratch.outside().join("data").display().to_string();
-        let configuration = match self {
+        let mounts = match self {
             Self::GitLinkMounted => {
-                format!("[persona.default]\nmounts = [{{ mode = \"rw\", from = {data:?}, to = {data:?} }}]\n")
+                format!("mounts = [{{ mode = \"rw\", from = {data:?}, to = {data:?} }}]\n")
             }
             _ => String::new(),
         };
-        Project { workspace, repository, configuration }
+        Project { workspace, repository, mounts }
     }
 }
 

@@ -4,9 +4,10 @@
 
 use legion_tests::legion;
 use legion_tests::scratch::Scratch;
+use legion_tests::user::Identity;
 
 use super::outside;
-use super::repositories::{Project, Shape};
+use super::repositories::{INIT, Project, Shape};
 
 /// What every shape must be able to do: name and script. They build on one another.
 const COMMANDS: &[(&str, &str)] = &[
@@ -40,15 +41,24 @@ const COMMANDS: &[(&str, &str)] = &[
     ("fsck", "git fsck --no-dangling"),
 ];
 
-/// Makes the shape, runs all commands inside, and looks at it from outside.
+/// Makes the shape for every kind of user and view, runs all commands inside, and looks at it from outside.
 async fn works(shape: Shape) {
-    let scratch = Scratch::new();
-    let project = shape.make(&scratch).await;
-    works_in(&scratch, &project, "").await;
+    works_after(shape, "").await;
+}
+
+/// The same after something was done inside.
+async fn works_after(shape: Shape, preparation: &str) {
+    let user = [(Identity::User, "minimal"), (Identity::User, "host-ro")].map(Some);
+    let root = Identity::root().map(|root| (root, "minimal"));
+    for (identity, view) in user.into_iter().chain([root]).flatten() {
+        let scratch = Scratch::owned_by(identity);
+        let project = shape.make(&scratch).await;
+        project.configure(&scratch, view);
+        works_in(&scratch, &project, preparation).await;
+    }
 }
 
 async fn works_in(scratch: &Scratch, project: &Project, preparation: &str) {
-    legion::configure(scratch, &project.configuration);
     let commands = COMMANDS
         .iter()
         .map(|(name, command)| format!("(set -e; {command}) || {{ echo 'FAILED: {name}' >&2; exit 1; }}\n"));
@@ -102,6 +112,7 @@ async fn a_hooks_directory_that_is_a_link() {
     let scratch = Scratch::new();
     let project = Shape::HooksLink.make(&scratch).await;
     works_in(&scratch, &project, "").await;
+    works(Shape::HooksLink).await;
     assert!(scratch.read("workspace/hook-ran").is_some(), "the hook of the host has not run inside");
 }
 
@@ -117,9 +128,7 @@ async fn a_repository_within_a_repository() {
 
 #[tokio::test]
 async fn an_empty_directory_that_becomes_a_repository() {
-    let scratch = Scratch::new();
-    let project = Shape::Empty.make(&scratch).await;
-    works_in(&scratch, &project, super::repositories::INIT).await;
+    works_after(Shape::Empty, INIT).await;
 }
 
 /// A git directory elsewhere is nobody's business unless the persona says so.
