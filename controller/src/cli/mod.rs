@@ -188,10 +188,8 @@ fn usage(error: &clap::Error) -> ExitCode {
     let line = line.strip_prefix("error: ").unwrap_or(line);
     let rest: Vec<&str> =
         if line.ends_with(':') { text.lines().skip(1).take(3).map(str::trim).collect() } else { vec![] };
-    let failure = Failure::new(
-        Exit::Usage,
-        format_args!("{line} {}; see legion-controller --help", rest.join(" ").trim()),
-    );
+    let line = format!("{line} {}", rest.join(" "));
+    let failure = Failure::new(Exit::Usage, format_args!("{}; see legion-controller --help", line.trim()));
     report(&failure)
 }
 

@@ -25,6 +25,7 @@ mod front_door;
 mod handshakes;
 mod logged;
 mod played;
+mod readme;
 mod sandbox;
 mod sessions;
 mod setup;
