@@ -288,6 +288,10 @@ tries! {
     a_new_repository: git("mkdir sub; cd sub; git init -q; git config core.fsmonitor $PAYLOAD").recorded("sub/.git");
     a_new_repository_in_the_index: git("mkdir new; cd new; git init -q; git config user.name x; git config user.email x; \
         echo x > x; git add x; git commit -qm x; git config core.fsmonitor $PAYLOAD; cd ..; git add new").recorded("new/.git");
+    a_new_submodule: git("git init -q --bare .git/modules/new; git -C .git/modules/new config core.bare false; mkdir new; \
+        git -C .git/modules/new config core.worktree ../../../new; echo 'gitdir: ../.git/modules/new' > new/.git; cd new; \
+        git config user.name x; git config user.email x; echo x > x; git add x; git commit -qm x; \
+        git config core.fsmonitor $PAYLOAD; cd ..; git add new").recorded("new/.git");
     a_new_bare_repository: git("mkdir sub; cd sub; git init -q --bare; git config core.bare false; git config core.worktree ..; \
         git config core.fsmonitor $PAYLOAD").recorded("sub");
     a_new_worktree: git("git worktree add -q sub; cp -r .git evil; git config -f evil/config core.fsmonitor $PAYLOAD; \

@@ -59,8 +59,9 @@ function told() {
   connection.destroy();
   process.stdin.once("data", line => {
     report.typed = line.toString().trim();
-    console.log(JSON.stringify(report));
     process.on("SIGINT", () => { fs.appendFileSync("/logs/daemon.log", "stopped\n"); process.exit(7); });
+    setInterval(() => {}, 1000);
+    console.log(JSON.stringify(report));
   });
 }
 "#;
