@@ -76,7 +76,10 @@ impl Row {
 
     fn ratio(&self) -> Option<f64> {
         let value = self.value.as_ref().ok()?;
-        self.reference.as_ref().filter(|(_, reference)| *reference > 0.0).map(|(_, reference)| value / reference)
+        self.reference
+            .as_ref()
+            .filter(|(_, reference)| *reference > 0.0)
+            .map(|(_, reference)| value / reference)
     }
 
     fn cells(&self) -> [String; 7] {
@@ -233,17 +236,22 @@ pub fn table(subject: &str, rows: &[Row]) -> String {
 /// The lines below the tables: machine, noise, what is missing.
 pub fn notes(measured: &Measured, rounds: usize) -> String {
     let mut text = String::new();
-    let noise = measured.samples.spread(key::SPAWN, BARE_SPAWN).unwrap_or(0.0);
     // Writing to a String cannot fail.
     let _ = writeln!(
         text,
-        "{} processors, Linux {}; load {} before, {} after; median of {rounds} rounds; {BARE_SPAWN} varied by ±{:.0} %",
+        "{} processors, Linux {}; load {} before, {} after",
         processors(),
         kernel(),
         measured.load[0],
         measured.load[1],
-        noise * 100.0
     );
+    if let Some(noise) = measured.samples.spread(key::SPAWN, BARE_SPAWN) {
+        let _ = writeln!(
+            text,
+            "median of {rounds} rounds; {BARE_SPAWN} varied by ±{:.0} % between them",
+            noise * 100.0
+        );
+    }
     for name in &measured.not_installed {
         let _ = writeln!(text, "{name}: not installed");
     }

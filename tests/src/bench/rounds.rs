@@ -9,7 +9,7 @@ use super::baselines::{self, PerCommand};
 use super::measures::Harness;
 use super::memory::{self, Memory};
 use super::samples::{Samples, Unit};
-use super::subject::{LEGION, Subject};
+use super::subject::Subject;
 use crate::scratch::Scratch;
 
 /// A measure of one connection.
@@ -70,10 +70,24 @@ pub struct Plan {
     pub subjects: Vec<Subject>,
     /// Rounds over everything; medians are over these.
     pub rounds: usize,
+    /// Keys of the measures to take; none means all.
+    pub only: Vec<String>,
     /// Where `srt` lies, when not in the usual places.
     pub srt: Option<PathBuf>,
     /// Of the servers.
     pub scratch: Arc<Scratch>,
+}
+
+impl Plan {
+    fn wants(&self, key: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|wanted| wanted == key)
+    }
+
+    /// The keys that `only` may hold.
+    pub fn keys() -> Vec<&'static str> {
+        let others = [key::IDLE_MEMORY, key::USED_MEMORY, key::CONNECTION, key::BRIDGE, key::ISSUED];
+        MEASURES.iter().map(|measure| measure.key).chain(others).collect()
+    }
 }
 
 /// What came out.
@@ -89,27 +103,34 @@ pub struct Measured {
     pub load: [String; 2],
 }
 
+/// What is known before anything is measured.
+pub fn nothing() -> Measured {
+    Measured { load: [load(), String::new()], ..Measured::default() }
+}
+
 /// Measures everything.
 ///
 /// # Errors
 /// One line naming subject and measure.
 pub fn run(plan: &Plan) -> io::Result<Measured> {
-    let mut measured = Measured { load: [load(), String::new()], ..Measured::default() };
+    let mut measured = nothing();
     let mut harnesses = Vec::new();
     for subject in &plan.subjects {
         let opened = Harness::open(subject).map_err(|error| named(&subject.name, "connecting", &error))?;
         harnesses.push((subject, opened));
     }
     let others = [Some(PerCommand::codex()), PerCommand::srt(plan.srt.as_deref())];
-    if others[1].is_none() {
+    if others[1].is_none() && plan.wants(key::SPAWN) {
         measured.not_installed.push("srt");
     }
     look_at_memory(plan, key::IDLE_MEMORY, &mut measured)?;
     for round in 0..plan.rounds {
         eprintln!("round {} of {}, load {}", round + 1, plan.rounds, load());
         let samples = &mut measured.samples;
-        samples.add(key::SPAWN, BARE_SPAWN, baselines::bare_spawn()?);
-        for measure in &MEASURES {
+        if plan.wants(key::SPAWN) {
+            samples.add(key::SPAWN, BARE_SPAWN, baselines::bare_spawn()?);
+        }
+        for measure in MEASURES.iter().filter(|measure| plan.wants(measure.key)) {
             let count = harnesses.len();
             for index in 0..count {
                 // Nobody is always the first.
@@ -119,34 +140,39 @@ pub fn run(plan: &Plan) -> io::Result<Measured> {
                 samples.add(measure.key, &subject.name, value);
             }
         }
-        for other in others.iter().flatten() {
+        for other in others.iter().flatten().filter(|_| plan.wants(key::SPAWN)) {
             samples.add(key::SPAWN, other.name, other.run(&plan.scratch)?);
         }
         open_sessions(plan, samples)?;
     }
     look_at_memory(plan, key::USED_MEMORY, &mut measured)?;
-    measured.load[1] = load();
     Ok(measured)
 }
 
 fn open_sessions(plan: &Plan, samples: &mut Samples) -> io::Result<()> {
     for subject in &plan.subjects {
-        let name = &subject.name;
-        let connection = baselines::connection(subject);
-        samples.add(
-            key::CONNECTION,
-            name,
-            connection.map_err(|error| named(name, "opening a session", &error))?,
-        );
-        if subject.is_legion {
-            samples.add(key::BRIDGE, LEGION, baselines::bridge(&plan.scratch)?);
-            samples.add(key::ISSUED, LEGION, baselines::issued_session(&plan.scratch)?);
+        let mut add = |key, measured: io::Result<f64>| {
+            let value = measured.map_err(|error| named(&subject.name, "opening a session", &error))?;
+            samples.add(key, &subject.name, value);
+            Ok::<(), io::Error>(())
+        };
+        if plan.wants(key::CONNECTION) {
+            add(key::CONNECTION, baselines::connection(subject))?;
+        }
+        if subject.is_legion && plan.wants(key::BRIDGE) {
+            add(key::BRIDGE, baselines::bridge(&plan.scratch))?;
+        }
+        if subject.is_legion && plan.wants(key::ISSUED) {
+            add(key::ISSUED, baselines::issued_session(&plan.scratch))?;
         }
     }
     Ok(())
 }
 
 fn look_at_memory(plan: &Plan, key: &'static str, measured: &mut Measured) -> io::Result<()> {
+    if !plan.wants(key) {
+        return Ok(());
+    }
     let mut seen = Vec::<(&str, Memory)>::new();
     for subject in &plan.subjects {
         if let Some(pid) = subject.pid {

@@ -98,7 +98,7 @@ impl Growth<'_> {
                     }
                 }
             }
-            self.level(&format!("{level} sessions"))?;
+            self.level(&format!("{level} session{}", if level == 1 { "" } else { "s" }))?;
             let memory = self.memory()?;
             let base = *base.get_or_insert(memory);
             if let (Some(now), Some(base), true) = (memory, base, level > 1) {
