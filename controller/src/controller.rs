@@ -26,6 +26,7 @@ use crate::sandbox::cgroup::Cgroups;
 use crate::sandbox::launch::fill_random;
 use crate::sandbox::spawner::Spawner;
 use crate::sandbox::spec::{Sources, Surroundings};
+use crate::sandbox::watch::hub::Hub;
 use crate::sandbox::workspace::Workspace;
 use crate::sandbox::{Launcher, run_as};
 use crate::session::{Companion, EndReason, Session};
@@ -64,6 +65,8 @@ pub struct Controller {
     audit: RefCell<AuditLog>,
     /// Told when a record was deferred.
     deferred: Rc<Notify>,
+    /// Changes of workspaces.
+    pub changes: Rc<Hub>,
     /// Gives memory back after large messages.
     pub trim: Rc<Trim>,
     digester: Digester,
@@ -114,6 +117,11 @@ impl Controller {
         let sockets =
             dirs::open_private(&dirs.run.join(format!("{SOCKETS}{}", std::process::id())), environment.uid)?;
         let audit = AuditLog::open(&dirs.audit(), environment.uid)?;
+        let changes = Hub::open().map_err(|error| {
+            Failure::unavailable(format_args!(
+                "cannot watch workspaces: {error}; raise fs.inotify.max_user_instances"
+            ))
+        })?;
         let mut key = zeroize::Zeroizing::new([0u8; 32]);
         fill_random(&mut *key).map_err(Failure::internal)?;
         let controller = Rc::new(Self {
@@ -123,6 +131,7 @@ impl Controller {
             audit: RefCell::new(audit),
             deferred: Rc::default(),
             trim: Rc::default(),
+            changes,
             digester: Digester::new(&key),
             sessions: RefCell::default(),
             // Controllers of root that run side by side start at different stand-in users.

@@ -93,6 +93,9 @@ pub const MAX_RECORD_ITEMS: usize = 256;
 /// Longest line of the audit log: the bound on a reader, far above what the two bounds before allow for honest calls.
 pub const MAX_RECORD_LINE_BYTES: usize = 4 << 20;
 
+/// Changes of one workspace not looked at yet; beyond it everything protected is looked at instead.
+pub const MAX_QUEUED_CHANGES: usize = 65_536;
+
 /// Outcomes kept back to be written together.
 pub const MAX_DEFERRED_RECORDS: usize = 1024;
 

@@ -5,16 +5,17 @@
 //! does not exist yet cannot be mounted at all: in a git directory it is taken away, ending the session, elsewhere it is
 //! recorded.
 
+pub mod hub;
+
 use std::collections::{HashMap, HashSet};
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
-use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
-use tokio::io::unix::AsyncFd;
+use hub::{Hub, Queue};
 
 use super::git;
 use super::protect::{Guard, Plan, is_protected_name};
@@ -44,7 +45,8 @@ pub enum Notice {
 
 /// The watched directories of one sandbox.
 pub struct Watcher {
-    inotify: AsyncFd<OwnedFd>,
+    hub: Rc<Hub>,
+    queue: Rc<Queue>,
     directories: HashMap<i32, PathBuf>,
     duties: HashMap<PathBuf, Duty>,
     roots: Vec<PathBuf>,
@@ -53,23 +55,18 @@ pub struct Watcher {
     pending: Vec<(i32, OsString)>,
 }
 
-const EVENTS: WatchFlags = WatchFlags::CREATE
-    .union(WatchFlags::MOVED_TO)
-    .union(WatchFlags::MOVED_FROM)
-    .union(WatchFlags::DELETE)
-    .union(WatchFlags::ONLYDIR);
-
 impl Watcher {
     /// Watches what the plan names. `places` are where the workspace lies inside.
     pub fn new(
+        hub: &Rc<Hub>,
         plan: &Plan,
         workspace: &Path,
         places: &[PathBuf],
         namespaces: Option<(OwnedFd, OwnedFd)>,
     ) -> io::Result<Self> {
-        let fd = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
         let mut watcher = Self {
-            inotify: sys::watch_fd(fd)?,
+            hub: Rc::clone(hub),
+            queue: Rc::default(),
             directories: HashMap::new(),
             duties: duties(plan, workspace, places),
             roots: plan.roots.clone(),
@@ -79,35 +76,32 @@ impl Watcher {
         let parents = watcher.duties.keys().filter_map(|path| path.parent().map(Path::to_owned));
         let directories: Vec<PathBuf> = parents.chain(plan.roots.iter().cloned()).collect();
         for directory in directories {
-            let watch = inotify::add_watch(watcher.inotify.get_ref(), &directory, EVENTS)?;
+            let watch = hub.watch(&directory, &watcher.queue)?;
             watcher.directories.insert(watch, directory);
         }
         Ok(watcher)
     }
 
     /// Resolves with the next thing worth telling.
-    pub async fn next(&mut self) -> io::Result<Notice> {
+    pub async fn next(&mut self) -> Notice {
         loop {
             while let Some((directory, name)) = self.pending.pop() {
                 let path = self.directories.get(&directory).map(|directory| directory.join(name));
                 if let Some(notice) = path.and_then(|path| self.look_at(&path)) {
-                    return Ok(notice);
+                    return notice;
                 }
             }
-            self.inotify.readable().await?.clear_ready();
-            match self.read_events() {
-                Ok(true) => self.look_at_everything(),
-                Ok(false) => {}
-                Err(error) => return Err(error),
+            self.queue.changed().await;
+            if self.take_changes() {
+                self.look_at_everything();
             }
         }
     }
 
     /// What was still to be noticed when the sandbox has ended; nothing in there can do more.
     pub fn last_look(&mut self) -> Vec<Notice> {
-        if let Err(error) = self.read_events() {
-            tracing::warn!(%error, "the last changes of the workspace cannot be read");
-        }
+        self.hub.read();
+        self.take_changes();
         self.look_at_everything();
         let pending: HashSet<(i32, OsString)> = self.pending.drain(..).collect();
         let paths =
@@ -117,23 +111,11 @@ impl Watcher {
         paths.filter_map(|path| self.look_at(&path)).collect()
     }
 
-    /// Takes all events that are there; whether the kernel lost some.
-    fn read_events(&mut self) -> io::Result<bool> {
-        let mut buffer = [MaybeUninit::uninit(); 16 << 10];
-        let mut reader = inotify::Reader::new(self.inotify.get_ref(), &mut buffer);
-        let mut lost = false;
-        loop {
-            match reader.next() {
-                Ok(event) if event.events().contains(ReadFlags::QUEUE_OVERFLOW) => lost = true,
-                Ok(event) => {
-                    let name = event.file_name().map(|name| OsStr::from_bytes(name.to_bytes()).to_owned());
-                    self.pending.extend(name.map(|name| (event.wd(), name)));
-                }
-                Err(rustix::io::Errno::WOULDBLOCK) => return Ok(lost),
-                Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
+    /// Takes over what has changed; whether some of it was lost.
+    fn take_changes(&mut self) -> bool {
+        let (changes, lost) = self.queue.take();
+        self.pending.extend(changes);
+        lost
     }
 
     /// Events were lost: every duty is looked at.
@@ -184,6 +166,14 @@ impl Watcher {
         places
             .iter()
             .try_for_each(|place| sys::mount_again(mounts, user, again, place.as_os_str().as_bytes()))
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        for watch in self.directories.keys() {
+            self.hub.unwatch(*watch, &self.queue);
+        }
     }
 }
 
