@@ -52,8 +52,12 @@ impl Default for Allowance {
     }
 }
 
-/// Looks below one root.
-pub(crate) fn below(root: Root, allowance: &mut Allowance) -> DiscoveredRoot {
+/// Looks below one root. Only directories that `allows` passes are entered.
+pub(crate) fn below(
+    root: Root,
+    allowance: &mut Allowance,
+    allows: Option<&dyn Fn(&Path) -> bool>,
+) -> DiscoveredRoot {
     let before = allowance.0;
     let found = DiscoveredRoot {
         id: root.id,
@@ -65,7 +69,7 @@ pub(crate) fn below(root: Root, allowance: &mut Allowance) -> DiscoveredRoot {
         error: None,
     };
     let left = before.min(MAX_CAPABILITY_ROOT_BYTES);
-    let mut search = Search { found, left };
+    let mut search = Search { found, allows, left };
     if let Err(error) = search.run() {
         search.found.error = Some(error);
     }
@@ -73,13 +77,14 @@ pub(crate) fn below(root: Root, allowance: &mut Allowance) -> DiscoveredRoot {
     search.found
 }
 
-struct Search {
+struct Search<'a> {
     found: DiscoveredRoot,
+    allows: Option<&'a dyn Fn(&Path) -> bool>,
     /// Bytes of text that may still be read.
     left: usize,
 }
 
-impl Search {
+impl Search<'_> {
     fn run(&mut self) -> Result<(), String> {
         let (uri, root) = (self.found.path.clone(), self.found.path.path().to_owned());
         let failed = |text: &str| format!("failed to inspect capability root {uri}: {text}");
@@ -95,7 +100,8 @@ impl Search {
             follow_directory_symlinks: true,
             prune_hidden_directories: false,
         };
-        let walked = walk::walk(&root, &options).map_err(|error| failed(&error.message))?;
+        let walked =
+            walk::walk_within(&root, &options, self.allows).map_err(|error| failed(&error.message))?;
         for error in walked.errors {
             self.warn(format!("failed to scan capability path {}: {}", error.path, error.message));
         }
@@ -241,7 +247,7 @@ mod tests {
 
     fn search(path: &Path) -> DiscoveredRoot {
         let root = Root { id: "x".into(), path: PathUri::from_path(path).unwrap(), sandbox: None };
-        below(root, &mut Allowance::default())
+        below(root, &mut Allowance::default(), None)
     }
 
     fn names(dir: &Path, files: impl IntoIterator<Item = TextFile>) -> Vec<String> {
@@ -307,7 +313,7 @@ mod tests {
         }
         let mut allowance = Allowance::default();
         let root = || Root { id: "x".into(), path: PathUri::from_path(dir.path()).unwrap(), sandbox: None };
-        let counts = [(); 3].map(|()| below(root(), &mut allowance).skills.len());
+        let counts = [(); 3].map(|()| below(root(), &mut allowance, None).skills.len());
         assert_eq!(counts, [16, 16, 0]);
     }
 

@@ -26,13 +26,15 @@ pub(crate) struct Host {
 
 /// What works of what a client may ask for (SPEC 9.1). `shellSnapshotV2` is not among them: a snapshot is accepted, but
 /// changes nothing.
-const CAPABILITIES: [&str; 6] = [
+const CAPABILITIES: [&str; 8] = [
+    "capabilityDiscoverySandbox",
     "capabilityDiscoveryV2",
     "environmentConfigRead",
     "fileWriteStreaming",
     "fsWatchMissing",
     "httpHeaderEnvVars",
     "legion",
+    "sandboxedFileStreaming",
 ];
 
 /// Shells in the order of preference.
@@ -87,6 +89,11 @@ impl Host {
             capabilities: BTreeMap::from(capabilities),
         };
         Self { env, limits: CommandLimits::default(), info, home }
+    }
+
+    /// The session's `TMPDIR`.
+    pub(crate) fn tmpdir(&self) -> Option<PathBuf> {
+        self.env.get(OsStr::new("TMPDIR")).map(PathBuf::from)
     }
 
     /// `environment/info`.

@@ -115,6 +115,30 @@ pub(crate) const MAX_CAPABILITY_BYTES: usize = 32 << 20;
 /// Warnings of one root; the rest says nothing new.
 pub(crate) const MAX_CAPABILITY_WARNINGS: usize = 1000;
 
+/// Rules on paths of one `sandbox` object, once its patterns have been resolved.
+pub(crate) const MAX_POLICY_RULES: usize = 4096;
+
+/// Files and directories one pattern of a `sandbox` object is compared with.
+pub(crate) const MAX_GLOB_ENTRIES: usize = 500_000;
+
+/// Patterns that one with `{a,b}` stands for.
+pub(crate) const MAX_GLOB_ALTERNATIVES: usize = 256;
+
+/// Rules of one Landlock ruleset: names beside protected ones are granted one by one.
+pub(crate) const MAX_LANDLOCK_RULES: usize = 16_384;
+
+/// Confined commands at one time: each has a thread that answers its calls.
+pub(crate) const MAX_BROKERS: usize = 512;
+
+/// Stack of such a thread. What it works on is on the heap.
+pub(crate) const BROKER_STACK_BYTES: usize = 256 << 10;
+
+/// Confined file operations of one connection at one time, each on a thread of its own.
+pub(crate) const MAX_CONFINED_OPERATIONS: usize = 8;
+
+/// Stack of such a thread.
+pub(crate) const OPERATION_STACK_BYTES: usize = 1 << 20;
+
 /// `http/request`s of one connection at one time.
 pub(crate) const MAX_HTTP_REQUESTS: usize = 64;
 

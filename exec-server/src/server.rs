@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use legion_protocol::limits::MAX_OUTPUT_CHUNK_BYTES;
 
+use crate::confine::Brokers;
 use crate::environment::Host;
 use crate::http::Http;
 use crate::memory::Trim;
@@ -24,6 +25,8 @@ pub(crate) struct Server {
     pub(crate) token: Option<TokenDigest>,
     /// Open WebSocket connections.
     pub(crate) connections: Cell<usize>,
+    /// Threads that answer for confined commands.
+    pub(crate) brokers: Brokers,
     /// What HTTP requests share.
     pub(crate) http: Http,
     /// Told of every message.
@@ -41,6 +44,7 @@ impl Server {
             reaper: Rc::default(),
             token,
             connections: Cell::new(0),
+            brokers: Brokers::default(),
             http: Http::default(),
             trim: Rc::default(),
             read_buffer: RefCell::new(vec![0; MAX_OUTPUT_CHUNK_BYTES].into_boxed_slice()),

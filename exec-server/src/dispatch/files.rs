@@ -1,36 +1,37 @@
 //! The `fs/*` arms of the match, and where each of them runs: on the event loop when it is surely quick, else on a
 //! thread.
 
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use legion_protocol::capability::{DiscoverRoots, DiscoveredRoots};
 use legion_protocol::fs as wire;
 use legion_protocol::object::params;
 use legion_protocol::sandbox::Sandbox;
-use legion_protocol::{ErrorCode, ErrorObject, Method, PathUri, RequestId};
+use legion_protocol::{ErrorCode, ErrorObject, Method, RequestId};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use tokio::sync::{OwnedRwLockWriteGuard, OwnedSemaphorePermit, Semaphore};
 
+use super::confined::{NAMES, Work};
 use super::{Answer, Client, Empty, Reply, later, reply};
 use crate::confine;
-use crate::discover;
+use crate::confine::operation::{Access, Purpose, View};
 use crate::error::Outcome;
 use crate::fs;
 use crate::limits::{FILE_BUDGET_MIB, INLINE_FILE_BYTES, TREE_COST_MIB};
 
 /// Parameters that may carry the client's own sandbox wish.
 pub(super) trait Confined {
-    fn sandbox(&self) -> Option<&Sandbox>;
+    fn take_sandbox(&mut self) -> Option<Sandbox>;
 }
 
 macro_rules! confined {
     ($($request:ident),*) => {$(
         impl Confined for wire::$request {
-            fn sandbox(&self) -> Option<&Sandbox> {
-                self.sandbox.as_ref()
+            fn take_sandbox(&mut self) -> Option<Sandbox> {
+                self.sandbox.take()
             }
         }
     )*};
@@ -43,6 +44,9 @@ fn recode(error: ErrorObject) -> ErrorObject {
     if foreign { ErrorObject::invalid_request(error.message) } else { error }
 }
 
+/// Parameters, and the wish among them if it asks for something of a file operation.
+pub(super) type Checked<T> = (T, Option<Sandbox>);
+
 impl Client {
     pub(super) fn file_call(
         self: &Rc<Self>,
@@ -51,79 +55,142 @@ impl Client {
         raw: Option<&RawValue>,
     ) -> Outcome<Answer> {
         Ok(match method {
-            Method::FsGetMetadata => {
-                let request: wire::OnPath = self.checked(method, raw)?;
-                self.quick_read(id, move || {
-                    fs::metadata(request.path.path(), follows(request.follow_symlinks))
-                })
-            }
-            Method::FsCanonicalize => {
-                let request: wire::OnPath = self.checked(method, raw)?;
-                self.quick_read(id, move || fs::canonicalize(request.path.path()))
-            }
-            Method::FsReadFile => self.read_file(id, self.checked(method, raw)?),
+            Method::FsGetMetadata => self.get_metadata(id, self.checked(method, raw)?),
+            Method::FsCanonicalize => self.canonicalize(id, self.checked(method, raw)?),
+            Method::FsReadFile => match self.checked(method, raw)? {
+                (request, None) => self.read_file(id, request),
+                (request, Some(wish)) => self.read_file_confined(id, request, wish),
+            },
             Method::FsWriteFile => self.write_file(id, self.checked(method, raw)?),
-            Method::FsCreateDirectory => {
-                let request: wire::CreateDirectory = self.checked(method, raw)?;
-                self.quick_change(id, move || {
-                    let recursive = request.recursive.unwrap_or(true);
-                    fs::create_directory(request.path.path(), recursive, follows(request.follow_symlinks))?;
-                    Ok(Empty {})
-                })
-            }
-            Method::FsRemove => {
-                let request: wire::Remove = self.checked(method, raw)?;
-                self.long_change(id, TREE_COST_MIB, move || {
-                    let (recursive, force) =
-                        (request.recursive.unwrap_or(true), request.force.unwrap_or(true));
-                    let path = request.path.path();
-                    fs::remove::remove(path, recursive, force, follows(request.follow_symlinks))?;
-                    Ok(Empty {})
-                })
-            }
-            Method::FsReadDirectory => {
-                let request: wire::OnPath = self.checked(method, raw)?;
-                self.long_read(id, move || fs::directory::read(request.path.path()))
-            }
-            Method::FsWalk => {
-                let request: wire::Walk = self.checked(method, raw)?;
-                self.long_read(id, move || fs::walk::walk(request.path.path(), &request.options))
-            }
-            Method::FsCopy => {
-                let request: wire::Copy = self.checked(method, raw)?;
-                self.long_change(id, TREE_COST_MIB, move || {
-                    let (source, destination): (&PathUri, &PathUri) =
-                        (&request.source_path, &request.destination_path);
-                    fs::copy::copy(source.path(), destination.path(), request.recursive)?;
-                    Ok(Empty {})
-                })
-            }
+            Method::FsCreateDirectory => self.create_directory(id, self.checked(method, raw)?),
+            Method::FsRemove => self.remove(id, self.checked(method, raw)?),
+            Method::FsReadDirectory => self.read_directory(id, self.checked(method, raw)?),
+            Method::FsWalk => self.walk(id, self.checked(method, raw)?),
+            Method::FsCopy => self.copy(id, self.checked(method, raw)?),
             other => return self.stream_call(other, id, raw),
         })
     }
 
-    /// Decodes parameters, checks the stage of the handshake, and refuses a wish that cannot be granted.
+    /// Decodes parameters and checks the stage of the handshake.
     pub(super) fn checked<T: DeserializeOwned + Confined>(
         &self,
         method: Method,
         raw: Option<&RawValue>,
-    ) -> Outcome<T> {
-        let request: T = params(raw).map_err(recode)?;
+    ) -> Outcome<Checked<T>> {
+        let mut request: T = params(raw).map_err(recode)?;
         self.session_for(method)?;
-        confine::check_files(request.sandbox())?;
-        Ok(request)
+        let wish = request.take_sandbox().filter(confine::restricts_files);
+        Ok((request, wish))
     }
 
-    pub(super) fn discover_roots(&self, id: RequestId, request: DiscoverRoots) -> Outcome<Answer> {
-        discover::check_count(request.roots.len())?;
-        for root in &request.roots {
-            confine::check_files(root.sandbox.as_ref())?;
-        }
-        Ok(self.long_read(id, move || {
-            let mut allowance = discover::Allowance::default();
-            let roots = request.roots.into_iter().map(|root| discover::below(root, &mut allowance));
-            Ok(DiscoveredRoots { roots: roots.collect() })
-        }))
+    fn get_metadata(self: &Rc<Self>, id: RequestId, (request, wish): Checked<wire::OnPath>) -> Answer {
+        let follow = follows(request.follow_symlinks);
+        let Some(wish) = wish else {
+            return self.quick_read(id, move || fs::metadata(request.path.path(), follow));
+        };
+        let access = Access { path: request.path.into_path(), purpose: Purpose::Look, follow };
+        let look = move |paths: &[PathBuf], _: &View| fs::metadata(first(paths), follow);
+        self.narrowed(id, SMALL, (wish, vec![access]), look)
+    }
+
+    fn canonicalize(self: &Rc<Self>, id: RequestId, (request, wish): Checked<wire::OnPath>) -> Answer {
+        let Some(wish) = wish else {
+            return self.quick_read(id, move || fs::canonicalize(request.path.path()));
+        };
+        let access = Access::to(request.path.path(), Purpose::Look);
+        let look = |paths: &[PathBuf], _: &View| fs::canonicalize(first(paths));
+        self.narrowed(id, SMALL, (wish, vec![access]), look)
+    }
+
+    fn create_directory(
+        self: &Rc<Self>,
+        id: RequestId,
+        (request, wish): Checked<wire::CreateDirectory>,
+    ) -> Answer {
+        let (recursive, follow) = (request.recursive.unwrap_or(true), follows(request.follow_symlinks));
+        let make = move |path: &Path, follow| {
+            fs::create_directory(path, recursive, follow)?;
+            Ok(Empty {})
+        };
+        let Some(wish) = wish else {
+            return self.quick_change(id, move || make(request.path.path(), follow));
+        };
+        let access = Access { path: request.path.into_path(), purpose: Purpose::MakeDirectory, follow };
+        let make = move |paths: &[PathBuf], _: &View| make(first(paths), false);
+        self.narrowed(id, SMALL_CHANGE, (wish, vec![access]), make)
+    }
+
+    fn remove(self: &Rc<Self>, id: RequestId, (request, wish): Checked<wire::Remove>) -> Answer {
+        let (recursive, force) = (request.recursive.unwrap_or(true), request.force.unwrap_or(true));
+        let follow = follows(request.follow_symlinks);
+        let remove = move |path: &Path| {
+            fs::remove::remove(path, recursive, force, follow)?;
+            Ok(Empty {})
+        };
+        let Some(wish) = wish else {
+            return self.long_change(id, TREE_COST_MIB, move || remove(request.path.path()));
+        };
+        // A link is removed itself in any case.
+        let access = Access { path: request.path.into_path(), purpose: Purpose::Remove, follow: false };
+        let remove = move |paths: &[PathBuf], _: &View| remove(first(paths));
+        self.narrowed(id, Work::Change(TREE_COST_MIB), (wish, vec![access]), remove)
+    }
+
+    fn read_directory(self: &Rc<Self>, id: RequestId, (request, wish): Checked<wire::OnPath>) -> Answer {
+        let Some(wish) = wish else {
+            return self.long_read(id, move || fs::directory::read(request.path.path()));
+        };
+        let access = Access::to(request.path.path(), Purpose::List);
+        let read = |paths: &[PathBuf], _: &View| fs::directory::read(first(paths));
+        self.narrowed(id, NAMES, (wish, vec![access]), read)
+    }
+
+    fn walk(self: &Rc<Self>, id: RequestId, (request, wish): Checked<wire::Walk>) -> Answer {
+        let Some(wish) = wish else {
+            return self.long_read(id, move || fs::walk::walk(request.path.path(), &request.options));
+        };
+        let access = Access::to(request.path.path(), Purpose::List);
+        let walk = move |paths: &[PathBuf], view: &View| {
+            fs::walk::walk_within(first(paths), &request.options, Some(&|path| view.allows(path)))
+        };
+        self.narrowed(id, NAMES, (wish, vec![access]), walk)
+    }
+
+    fn copy(self: &Rc<Self>, id: RequestId, (request, wish): Checked<wire::Copy>) -> Answer {
+        let recursive = request.recursive;
+        let copy = move |source: &Path, destination: &Path| {
+            fs::copy::copy(source, destination, recursive)?;
+            Ok(Empty {})
+        };
+        let (source, destination) = (request.source_path, request.destination_path);
+        let Some(wish) = wish else {
+            return self.long_change(id, TREE_COST_MIB, move || copy(source.path(), destination.path()));
+        };
+        // A link is copied as a link, and then to exactly this name.
+        let follow = !source.path().is_symlink();
+        let accesses = vec![
+            Access { path: source.into_path(), purpose: Purpose::Read, follow: false },
+            Access { path: destination.into_path(), purpose: Purpose::Copy, follow },
+        ];
+        let copy = move |paths: &[PathBuf], _: &View| {
+            copy(first(paths), paths.last().map_or(Path::new(""), PathBuf::as_path))
+        };
+        self.narrowed(id, Work::Change(TREE_COST_MIB), (wish, accesses), copy)
+    }
+
+    fn read_file_confined(self: &Rc<Self>, id: RequestId, request: wire::OnPath, wish: Sandbox) -> Answer {
+        let follow = follows(request.follow_symlinks);
+        let access = Access { path: request.path.into_path(), purpose: Purpose::Read, follow };
+        let client = Rc::clone(self);
+        later(async move {
+            let open = move |paths: &[PathBuf], _: &View| fs::file::open(first(paths), follow);
+            let (file, _) = client.run_narrowed(SMALL, (wish, vec![access]), open).await?;
+            // What has been opened may be read, wherever that is done.
+            let size = usize::try_from(file.size).unwrap_or(usize::MAX);
+            let budget = take(Arc::clone(&client.budget), mib(size.div_ceil(3) * 4)).await;
+            let text = on_thread(move || file.read(&id)).await?;
+            Ok(Reply { text, budget })
+        })
     }
 
     fn read_file(&self, id: RequestId, request: wire::OnPath) -> Answer {
@@ -143,16 +210,22 @@ impl Client {
         })
     }
 
-    fn write_file(&self, id: RequestId, request: wire::WriteFile) -> Answer {
+    fn write_file(self: &Rc<Self>, id: RequestId, (request, wish): Checked<wire::WriteFile>) -> Answer {
         let length = request.data_base64.len();
-        let write = move || {
-            fs::file::write(request.path.path(), &request.data_base64, follows(request.follow_symlinks))?;
+        let follow = follows(request.follow_symlinks);
+        let write = move |path: &Path, follow| {
+            fs::file::write(path, &request.data_base64, follow)?;
             Ok(Empty {})
         };
-        if length <= INLINE_FILE_BYTES {
-            self.quick_change(id, write)
-        } else {
-            self.long_change(id, mib(length), write)
+        let path = request.path;
+        match wish {
+            Some(wish) => {
+                let access = Access { path: path.into_path(), purpose: Purpose::Write, follow };
+                let write = move |paths: &[PathBuf], _: &View| write(first(paths), false);
+                self.narrowed(id, Work::Change(mib(length)), (wish, vec![access]), write)
+            }
+            None if length <= INLINE_FILE_BYTES => self.quick_change(id, move || write(path.path(), follow)),
+            None => self.long_change(id, mib(length), move || write(path.path(), follow)),
         }
     }
 
@@ -220,6 +293,16 @@ impl Client {
             .await
         })
     }
+}
+
+/// What costs next to no memory.
+const SMALL: Work = Work::Read(1);
+/// See [`SMALL`].
+const SMALL_CHANGE: Work = Work::Change(1);
+
+/// The path of an operation that has one.
+fn first(paths: &[PathBuf]) -> &Path {
+    paths.first().map_or(Path::new(""), PathBuf::as_path)
 }
 
 fn follows(wish: Option<bool>) -> bool {

@@ -4,6 +4,7 @@
 //! with. File operations of one connection keep their order where it matters: one that changes something waits for all
 //! earlier ones, all later ones (and later commands) wait for it.
 
+mod confined;
 mod files;
 mod streams;
 
@@ -26,7 +27,7 @@ use crate::environment::Host;
 use crate::error::Outcome;
 use crate::fs::stream::Handles;
 use crate::http;
-use crate::limits::FILE_BUDGET_MIB;
+use crate::limits::{FILE_BUDGET_MIB, MAX_CONFINED_OPERATIONS};
 use crate::outgoing::Outgoing;
 use crate::process;
 use crate::server::Server;
@@ -43,6 +44,8 @@ pub(crate) struct Client {
     order: Arc<RwLock<()>>,
     /// Memory for long file operations, in MiB.
     budget: Arc<Semaphore>,
+    /// Threads for confined file operations.
+    operations: Arc<Semaphore>,
     /// Files opened for block access.
     handles: Handles,
     /// Of `fs/watchMissing`.
@@ -90,6 +93,7 @@ impl Client {
             session: RefCell::default(),
             order: Arc::default(),
             budget: Arc::new(Semaphore::new(FILE_BUDGET_MIB as usize)),
+            operations: Arc::new(Semaphore::new(MAX_CONFINED_OPERATIONS)),
             handles: Handles::default(),
             watch: Watcher::default(),
             requests: Rc::default(),
@@ -240,20 +244,22 @@ impl Client {
         }
     }
 
-    /// A command waits for earlier changes of files: it may be about them.
+    /// A command waits for earlier changes of files: it may be about them. What the client wants to be taken from it is
+    /// prepared on a thread.
     fn start(
         self: &Rc<Self>,
         id: RequestId,
         request: legion_protocol::process::Start,
         session: &Rc<Session>,
     ) -> Outcome<Answer> {
-        if Arc::clone(&self.order).try_read_owned().is_ok() {
-            return now(&id, &process::start(&self.server, session, &request)?);
+        if request.sandbox.is_none() && Arc::clone(&self.order).try_read_owned().is_ok() {
+            return now(&id, &process::start(&self.server, session, &request, None)?);
         }
         let (client, session) = (Rc::clone(self), Rc::clone(session));
         Ok(later(async move {
             let _turn = Arc::clone(&client.order).read_owned().await;
-            Ok(reply(&id, &process::start(&client.server, &session, &request)?))
+            let confined = client.prepare(&request).await?;
+            Ok(reply(&id, &process::start(&client.server, &session, &request, confined.as_ref())?))
         }))
     }
 }

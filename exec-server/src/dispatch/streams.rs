@@ -5,18 +5,22 @@
 //! `fs/open`, blocks and `fs/close` in one go. A block holds its file, so `fs/close` never cuts one short.
 
 use std::cell::{Cell, RefCell};
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use legion_protocol::fs as wire;
 use legion_protocol::jsonrpc::notification_text;
 use legion_protocol::object::params;
+use legion_protocol::sandbox::Sandbox;
 use legion_protocol::{ErrorObject, Method, PathUri, RequestId};
 use serde_json::value::RawValue;
 use tokio::task::JoinSet;
 
-use super::files::{mib, on_thread, take};
+use super::confined::Work;
+use super::files::{Checked, mib, on_thread, take};
 use super::{Answer, Client, Empty, Reply, later, reply};
+use crate::confine::operation::{Access, Purpose, View};
 use crate::error::Outcome;
 use crate::fs::stream;
 use crate::fs::watch::Watch;
@@ -32,9 +36,12 @@ impl Client {
     ) -> Outcome<Answer> {
         Ok(match method {
             Method::FsOpen => {
-                let request: wire::Open = self.checked(method, raw)?;
+                let (request, wish): Checked<wire::Open> = self.checked(method, raw)?;
                 let client = Rc::clone(self);
-                self.quick_change(id, move || client.open_file(request))
+                match wish {
+                    None => self.quick_change(id, move || client.open_file(request)),
+                    Some(wish) => later(async move { client.open_file_confined(&id, request, wish).await }),
+                }
             }
             Method::FsReadBlock => {
                 let request: wire::ReadBlock = params(raw)?;
@@ -74,6 +81,28 @@ impl Client {
         let file = stream::open(request.path.path(), request.mode)?;
         self.handles.insert(request.handle_id.clone(), file);
         Ok(wire::Handle { handle_id: request.handle_id })
+    }
+
+    /// The policy counts when a file is opened; what may be opened may be used.
+    async fn open_file_confined(&self, id: &RequestId, request: wire::Open, wish: Sandbox) -> Outcome<Reply> {
+        let wire::Open { path, handle_id, mode, .. } = request;
+        let (purpose, work) = match mode {
+            wire::OpenMode::Read => (Purpose::Read, Work::Read(1)),
+            wire::OpenMode::Replace => (Purpose::Write, Work::Change(1)),
+        };
+        let access = Access::to(path.path(), purpose);
+        self.handles.check_new(&handle_id)?;
+        let open = move |paths: &[PathBuf], _: &View| {
+            let path = paths.first().map_or(Path::new(""), PathBuf::as_path);
+            match mode {
+                wire::OpenMode::Read => stream::open(path, mode),
+                wire::OpenMode::Replace => stream::replace(path, false),
+            }
+        };
+        let (file, _) = self.run_narrowed(work, (wish, vec![access]), open).await?;
+        self.handles.check_new(&handle_id)?;
+        self.handles.insert(handle_id.clone(), file);
+        Ok(reply(id, &wire::Handle { handle_id }))
     }
 
     fn read_block(self: &Rc<Self>, id: RequestId, request: wire::ReadBlock) -> Answer {

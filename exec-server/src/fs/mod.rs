@@ -9,14 +9,15 @@ pub(crate) mod stream;
 pub(crate) mod walk;
 pub(crate) mod watch;
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::path::Path;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
 
 use legion_protocol::fs::{Canonical, Metadata};
 use legion_protocol::{ErrorObject, PathUri};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, Stat, mkdirat, statat};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, Stat, mkdirat, readlinkat, statat};
 use rustix::io::Errno;
 
 use crate::error::{Outcome, fs_error};
@@ -64,6 +65,13 @@ fn describe(stat: &Stat, is_symlink: bool) -> Metadata {
         created_at_ms: 0,
         modified_at_ms: stat.st_mtime.saturating_mul(1000).saturating_add(nanoseconds / 1_000_000),
     }
+}
+
+/// Where the kernel says something is that is open. What is not at a path, as a pipe, has a text without a slash in front.
+pub(crate) fn path_of(descriptor: impl AsFd) -> Result<PathBuf, Errno> {
+    let link = format!("/proc/self/fd/{}", descriptor.as_fd().as_raw_fd());
+    let text = readlinkat(CWD, link, Vec::new())?.into_bytes();
+    Ok(PathBuf::from(OsString::from_vec(text)))
 }
 
 /// `fs/createDirectory`.

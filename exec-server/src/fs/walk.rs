@@ -15,7 +15,7 @@ use legion_protocol::{ErrorObject, PathUri};
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, fstat, openat, statat};
 use rustix::io::Errno;
 
-use super::file_type;
+use super::{file_type, path_of};
 use crate::error::{Outcome, fs_error, os_text};
 use crate::limits::{MAX_WALK_NAMES, MAX_WALK_PATH_BYTES};
 
@@ -25,11 +25,21 @@ use crate::limits::{MAX_WALK_NAMES, MAX_WALK_PATH_BYTES};
 /// -32600 for bad bounds; the operating system's when the root cannot be looked at. What cannot be read below is part
 /// of the result.
 pub(crate) fn walk(root: &Path, options: &WalkOptions) -> Outcome<WalkResult> {
+    walk_within(root, options, None)
+}
+
+/// The same, but only directories that `allows` passes are entered; it is given where they are, without links.
+pub(crate) fn walk_within(
+    root: &Path,
+    options: &WalkOptions,
+    allows: Option<&dyn Fn(&Path) -> bool>,
+) -> Outcome<WalkResult> {
     check(options)?;
     let flags = if options.follow_directory_symlinks { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
     let stat = statat(CWD, root, flags).map_err(fs_error)?;
     let mut walk = Walk {
         options,
+        allows,
         result: WalkResult { entries: Vec::new(), errors: Vec::new(), truncated: false },
         pending: VecDeque::new(),
         entered: HashSet::new(),
@@ -60,6 +70,7 @@ fn check(options: &WalkOptions) -> Outcome<()> {
 
 struct Walk<'a> {
     options: &'a WalkOptions,
+    allows: Option<&'a dyn Fn(&Path) -> bool>,
     result: WalkResult,
     /// Directories to read, with their level below the root.
     pending: VecDeque<(PathBuf, u64)>,
@@ -102,6 +113,11 @@ impl Walk<'_> {
             flags |= OFlags::NOFOLLOW;
         }
         let directory = openat(CWD, path, flags, Mode::empty())?;
+        if let Some(allows) = self.allows
+            && !allows(&path_of(&directory)?)
+        {
+            return Err(Errno::ACCESS);
+        }
         let stat = fstat(&directory)?;
         Ok(self.entered.insert((stat.st_dev, stat.st_ino)).then_some(directory))
     }

@@ -3,6 +3,7 @@
 //! Invariant: a process group is signalled only while its leader has not been reaped, so a number that the kernel has
 //! given to somebody else is never signalled.
 
+mod denial;
 pub(crate) mod env;
 mod output;
 mod pty;
@@ -28,6 +29,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
 use tokio::task::spawn_local;
 
+use crate::confine::Prepared;
 use crate::error::{Outcome, fs_error, spawn_error};
 use crate::limits::{MAX_READ_WAIT, MAX_RUNNING_PROCESSES, MAX_WRITE_ID_BYTES};
 use crate::server::Server;
@@ -50,6 +52,8 @@ pub(crate) struct Process {
     /// The master of its terminal, for resizing; dropped at the end.
     terminal: RefCell<Option<Rc<AsyncFd<OwnedFd>>>>,
     wiring: Wiring,
+    /// The client wanted something to be taken from it.
+    confined: bool,
     /// Its pipes are given up once it has exited.
     cut: Cell<bool>,
     /// Told when `cut` was set after the exit.
@@ -98,7 +102,12 @@ impl Process {
 }
 
 /// `process/start`. The answer must be queued before the caller's task gives way: the process's own task follows.
-pub(crate) fn start(server: &Rc<Server>, session: &Rc<Session>, start: &Start) -> Outcome<Started> {
+pub(crate) fn start(
+    server: &Rc<Server>,
+    session: &Rc<Session>,
+    start: &Start,
+    confined: Option<&Prepared>,
+) -> Outcome<Started> {
     check_start(session, start)?;
     let environment = env::compute(&server.host.env, start.env_policy.as_ref(), &start.env);
     let wiring = match (start.tty, start.pipe_stdin) {
@@ -112,14 +121,16 @@ pub(crate) fn start(server: &Rc<Server>, session: &Rc<Session>, start: &Start) -
         cwd: start.cwd.path(),
         env: &environment,
         wiring,
+        confined: confined.map(|prepared| (prepared, &server.brokers)),
     })
     .map_err(spawn_error)?;
     let exit = server.reaper.register(child.pid);
-    let (process, sources) = connect(start, wiring, child).map_err(spawn_error)?;
+    let (process, sources) = connect(start, wiring, confined.is_some(), child).map_err(spawn_error)?;
     session.insert_process(Rc::clone(&process));
     let supervisor = Supervisor::new(Rc::clone(server), Rc::clone(session), process, sources, exit);
     spawn_local(supervisor.run());
-    Ok(Started { process_id: start.process_id.clone(), sandbox_type: "none".to_owned() })
+    let sandbox_type = if confined.is_some() { "linuxSeccomp" } else { "none" };
+    Ok(Started { process_id: start.process_id.clone(), sandbox_type: sandbox_type.to_owned() })
 }
 
 fn check_start(session: &Session, start: &Start) -> Outcome<()> {
@@ -135,7 +146,6 @@ fn check_start(session: &Session, start: &Start) -> Outcome<()> {
             "processId must not be longer than {MAX_PROCESS_ID_BYTES} bytes"
         )));
     }
-    crate::confine::check_command(start.sandbox.as_ref())?;
     crate::confine::check_proxy(start)?;
     if session.process(&start.process_id).is_some() {
         return Err(ErrorObject::invalid_request(format!("process {} already exists", start.process_id)));
@@ -149,7 +159,12 @@ fn check_start(session: &Session, start: &Start) -> Outcome<()> {
 }
 
 /// Registers our ends with the event loop.
-fn connect(start: &Start, wiring: Wiring, child: Child) -> std::io::Result<(Rc<Process>, Vec<Source>)> {
+fn connect(
+    start: &Start,
+    wiring: Wiring,
+    confined: bool,
+    child: Child,
+) -> std::io::Result<(Rc<Process>, Vec<Source>)> {
     let Child { pid, io } = child;
     let (sources, stdin, terminal) = match wire(io) {
         Ok(wired) => wired,
@@ -167,6 +182,7 @@ fn connect(start: &Start, wiring: Wiring, child: Child) -> std::io::Result<(Rc<P
         stdin: RefCell::new(stdin.map(|descriptor| Rc::new(Stdin::new(descriptor)))),
         terminal: RefCell::new(terminal),
         wiring,
+        confined,
         cut: Cell::new(false),
         cut_off: Notify::new(),
     };

@@ -10,6 +10,7 @@ use legion_protocol::Chunk;
 use legion_protocol::limits::RETAINED_OUTPUT_BYTES;
 use legion_protocol::process::{ReadChunk, ReadResult, Stream};
 
+use super::denial;
 use crate::limits::MAX_RETAINED_CHUNKS;
 
 /// See the module.
@@ -19,6 +20,7 @@ pub(crate) struct OutputLog {
     chunks: VecDeque<Retained>,
     next_seq: u64,
     exited: Option<Exit>,
+    sandbox_denied: bool,
     closed: bool,
 }
 
@@ -37,7 +39,14 @@ struct Exit {
 
 impl Default for OutputLog {
     fn default() -> Self {
-        Self { bytes: VecDeque::new(), chunks: VecDeque::new(), next_seq: 1, exited: None, closed: false }
+        Self {
+            bytes: VecDeque::new(),
+            chunks: VecDeque::new(),
+            next_seq: 1,
+            exited: None,
+            sandbox_denied: false,
+            closed: false,
+        }
     }
 }
 
@@ -63,6 +72,12 @@ impl OutputLog {
         let seq = self.take_seq();
         self.exited = Some(Exit { seq, code });
         seq
+    }
+
+    /// Notes whether a confined command that has failed blames that it is confined; to be told with its exit.
+    pub(crate) fn look_for_denial(&mut self) -> bool {
+        self.sandbox_denied = denial::is_told_by(self.bytes.as_slices());
+        self.sandbox_denied
     }
 
     /// Notes that nothing will follow; returns the last sequence number.
@@ -126,7 +141,7 @@ impl OutputLog {
             exit_code: self.exited.map(|exit| exit.code),
             closed: self.closed,
             failure: None,
-            sandbox_denied: false,
+            sandbox_denied: self.sandbox_denied,
         }
     }
 }

@@ -15,6 +15,7 @@ use rustix::process::Pid;
 
 use super::env::Environment;
 use super::pty;
+use crate::confine::{Brokers, Prepared};
 use crate::sys;
 
 /// `PATH` of a child that has none, as in musl.
@@ -32,6 +33,8 @@ pub(crate) struct Command<'a> {
     pub(crate) env: &'a Environment,
     /// How it is connected.
     pub(crate) wiring: Wiring,
+    /// What the client wants to be taken from it.
+    pub(crate) confined: Option<(&'a Prepared, &'a Brokers)>,
 }
 
 /// How a child's standard descriptors are connected.
@@ -80,8 +83,13 @@ pub(crate) fn spawn(command: &Command<'_>) -> io::Result<Child> {
     let name = command.argv.first().map_or("", String::as_str);
     let program = find_program(name, command.env.get(OsStr::new("PATH")), command.cwd)?;
     let program = c_string(program.as_os_str())?;
-    let start =
-        |stdio| sys::spawn(&sys::Spawn { program: &program, argv: &argv, env: &env, cwd: &cwd, stdio });
+    let start = |stdio| {
+        let request = sys::Spawn { program: &program, argv: &argv, env: &env, cwd: &cwd, stdio };
+        match command.confined {
+            None => sys::spawn(&request),
+            Some((prepared, brokers)) => prepared.spawn(&request, brokers),
+        }
+    };
     match command.wiring {
         Wiring::Terminal => {
             let terminal = pty::open()?;
@@ -219,8 +227,14 @@ mod tests {
     fn nul_bytes_are_an_error_without_a_number() {
         let env = Environment::new();
         let argv = ["true".to_owned(), "a\0b".to_owned()];
-        let command =
-            Command { argv: &argv, arg0: None, cwd: Path::new("/"), env: &env, wiring: Wiring::Piped };
+        let command = Command {
+            argv: &argv,
+            arg0: None,
+            cwd: Path::new("/"),
+            env: &env,
+            wiring: Wiring::Piped,
+            confined: None,
+        };
         let error = spawn(&command).err().unwrap();
         assert_eq!(error.raw_os_error(), None);
     }

@@ -271,13 +271,15 @@ impl Supervisor {
         }
         self.tell_limit();
         let code = status.map_or(1, |status| exit_code(status, self.process.has_terminal()));
+        let failed = code != 0 && self.process.confined;
+        let sandbox_denied = failed && self.process.log.borrow_mut().look_for_denial();
         let seq = self.process.log.borrow_mut().exit(code);
         self.process.changed.notify_waiters();
         let exited = Exited {
             process_id: self.process.id.to_string(),
             seq,
             exit_code: code,
-            sandbox_denied: false,
+            sandbox_denied,
             limit: self.allowance.exceeded.map(str::to_owned),
         };
         self.notify(Method::ProcessExited, &exited);
