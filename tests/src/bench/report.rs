@@ -170,8 +170,8 @@ fn row(
     target: Target,
 ) -> Option<Row> {
     let samples = &measured.samples;
-    let value = samples.median(key, &subject.name)?;
-    let known = reference.and_then(|name| Some((name.to_owned(), samples.median(key, name)?)));
+    let value = samples.middle(key, &subject.name)?;
+    let known = reference.and_then(|name| Some((name.to_owned(), samples.middle(key, name)?)));
     // Without its reference a row says nothing, unless it stands for itself.
     if known.is_none() && reference.is_some() {
         return None;
@@ -248,7 +248,7 @@ pub fn notes(measured: &Measured, rounds: usize) -> String {
     if let Some(noise) = measured.samples.spread(key::SPAWN, BARE_SPAWN) {
         let _ = writeln!(
             text,
-            "median of {rounds} rounds; {BARE_SPAWN} varied by ±{:.0} % between them",
+            "middle half of {rounds} rounds; {BARE_SPAWN} varied by ±{:.0} % between them",
             noise * 100.0
         );
     }

@@ -5,6 +5,8 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
 use super::baselines::{self, PerCommand};
 use super::measures::Harness;
 use super::memory::{self, Memory};
@@ -68,7 +70,7 @@ pub const BARE_SPAWN: &str = "posix_spawn + wait";
 pub struct Plan {
     /// The original first, when it is there.
     pub subjects: Vec<Subject>,
-    /// Rounds over everything; medians are over these.
+    /// Rounds over everything.
     pub rounds: usize,
     /// Keys of the measures to take; none means all.
     pub only: Vec<String>,
@@ -135,6 +137,7 @@ pub fn run(plan: &Plan) -> io::Result<Measured> {
             for index in 0..count {
                 // Nobody is always the first.
                 let (subject, harness) = &mut harnesses[(index + round) % count];
+                nudge(round);
                 let value = (measure.run)(harness);
                 let value = value.map_err(|error| named(&subject.name, measure.title, &error))?;
                 samples.add(measure.key, &subject.name, value);
@@ -147,6 +150,17 @@ pub fn run(plan: &Plan) -> io::Result<Measured> {
     }
     look_at_memory(plan, key::USED_MEMORY, &mut measured)?;
     Ok(measured)
+}
+
+/// Moves this thread to another processor in every round, and leaves it to the scheduler from there: whether client and
+/// server sit on one processor or on two doubles a round trip, and would otherwise stay as it is for a whole run.
+fn nudge(round: usize) {
+    let Ok(all) = sched_getaffinity(None) else { return };
+    let mut usable = (0..CpuSet::MAX_CPU).filter(|cpu| all.is_set(*cpu)).cycle();
+    let mut one = CpuSet::new();
+    one.set(usable.nth(round).unwrap_or(0));
+    // Where this is not allowed, the scheduler decides alone.
+    let _ = sched_setaffinity(None, &one).and_then(|()| sched_setaffinity(None, &all));
 }
 
 fn open_sessions(plan: &Plan, samples: &mut Samples) -> io::Result<()> {

@@ -34,7 +34,7 @@ struct Args {
     /// Measure legion-exec-server without controller and sandbox as well
     #[arg(long)]
     alone: bool,
-    /// Rounds over all measures; each number is the median
+    /// Rounds over all measures; each number is the mean of their middle half
     #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u16).range(1..=100))]
     rounds: u16,
     /// Take only these measures, by their keys in the JSON output, separated by commas
