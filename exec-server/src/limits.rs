@@ -118,6 +118,9 @@ pub(crate) const MAX_CAPABILITY_WARNINGS: usize = 1000;
 /// Rules on paths of one `sandbox` object, once its patterns have been resolved.
 pub(crate) const MAX_POLICY_RULES: usize = 4096;
 
+/// Mount table of this process: in a sandbox it has some kilobytes.
+pub(crate) const MAX_MOUNT_TABLE_BYTES: usize = 4 << 20;
+
 /// Files and directories one pattern of a `sandbox` object is compared with.
 pub(crate) const MAX_GLOB_ENTRIES: usize = 500_000;
 

@@ -42,6 +42,7 @@ pub struct Codex<'a> {
     scratch: &'a Scratch,
     version: CodexVersion,
     directory: PathBuf,
+    sandbox: Option<&'static str>,
     extra_env: Vec<(String, PathBuf)>,
 }
 
@@ -49,7 +50,7 @@ impl<'a> Codex<'a> {
     /// The current version in the test's workspace.
     pub fn new(scratch: &'a Scratch) -> Self {
         let directory = scratch.workspace();
-        Self { scratch, version: CodexVersion::V0_171, directory, extra_env: Vec::new() }
+        Self { scratch, version: CodexVersion::V0_171, directory, sandbox: None, extra_env: Vec::new() }
     }
 
     /// Another version.
@@ -63,6 +64,13 @@ impl<'a> Codex<'a> {
     #[must_use]
     pub fn directory(mut self, directory: &Path) -> Self {
         directory.clone_into(&mut self.directory);
+        self
+    }
+
+    /// With a sandbox of its own wish (`--sandbox`), which it asks the environment for.
+    #[must_use]
+    pub fn sandbox(mut self, mode: &'static str) -> Self {
+        self.sandbox = Some(mode);
         self
     }
 
@@ -101,8 +109,14 @@ impl<'a> Codex<'a> {
         for (name, value) in &self.extra_env {
             command.env(name, value);
         }
+        let sandbox = match self.sandbox {
+            Some(mode) => vec!["--sandbox", mode],
+            None => vec!["--dangerously-bypass-approvals-and-sandbox"],
+        };
         command
-            .args(["exec", "--dangerously-bypass-approvals-and-sandbox", "--skip-git-repo-check", "-C"])
+            .arg("exec")
+            .args(sandbox)
+            .args(["--skip-git-repo-check", "-C"])
             .arg(&self.directory)
             .arg("Do what the script says.")
             .current_dir(&self.directory);

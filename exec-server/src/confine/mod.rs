@@ -11,6 +11,7 @@
 mod broker;
 mod filter;
 mod glob;
+mod mounts;
 pub(crate) mod operation;
 mod places;
 mod policy;
@@ -80,7 +81,7 @@ impl Wish {
             let filter = filter::program(Scope { files: None, network: self.network });
             return Ok(Prepared { ruleset: None, rules: None, filter });
         };
-        let compiled = ruleset::compile(&policy)?;
+        let compiled = ruleset::compile(&policy, Reach::Write)?;
         // Where something may not be read, Landlock grants the names around it one by one, and new ones not at all.
         let opens =
             if policy.narrows_below(Path::new("/"), Reach::Read) { Opens::All } else { Opens::Writing };
@@ -162,3 +163,6 @@ impl Prepared {
         Ok(pid)
     }
 }
+
+#[cfg(test)]
+mod tests;

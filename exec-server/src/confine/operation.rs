@@ -109,13 +109,15 @@ fn restricted<T>(
     accesses: &[Access],
     operation: impl FnOnce(&[PathBuf], &View) -> Outcome<T>,
 ) -> Outcome<T> {
-    let Compiled { mut ruleset, .. } = ruleset::compile(&policy)?;
+    let most = if accesses.iter().any(Access::changes) { Reach::Write } else { Reach::Read };
+    let Compiled { mut ruleset, .. } = ruleset::compile(&policy, most)?;
     let mut paths = Vec::new();
     let mut read_only = false;
     for access in accesses {
         let judged = access.judged();
         let parent = judged.parent().unwrap_or(&judged);
-        if policy.reach(parent) == Reach::Nothing && policy.reach(&judged) == Reach::Nothing {
+        let out_of_sight = if access.purpose == Purpose::Look { parent } else { &judged };
+        if policy.reach(out_of_sight) == Reach::Nothing && policy.reach(&judged) == Reach::Nothing {
             return Err(fs_error(Errno::ACCESS));
         }
         if let Some((directory, rights)) = beyond(&policy, access.purpose, &judged) {
@@ -290,6 +292,42 @@ mod tests {
         let list = |name| fixture.at(name, Purpose::List, |path| files::directory::read(path).map(drop));
         assert_eq!((list("w").as_str(), list("w/secret").as_str()), ("ok", DENIED));
         assert_eq!(read("out/o"), "ok");
+    }
+
+    /// Without the care that the operations take: what the kernel alone makes of the policy.
+    #[test]
+    fn the_kernel_holds_the_policy_by_itself() {
+        let fixture = fixture();
+        let base = fixture.base.clone();
+        let access = Access::to(&base.join("w/new"), Purpose::Write);
+        let policy = fixture.policy.clone();
+        let attempts = move |_: &[PathBuf], _: &View| {
+            let at = |name: &str| base.join(name);
+            let mut done = Vec::new();
+            let mut attempt = |name: &str, result: std::io::Result<()>| {
+                if result.is_ok() {
+                    done.push(name.to_owned());
+                }
+            };
+            attempt("write f", fs::write(at("w/f"), "x"));
+            attempt("write src/new", fs::write(at("w/src/new"), "x"));
+            attempt("read f", fs::read(at("w/f")).map(drop));
+            attempt("read .git/config", fs::read(at("w/.git/config")).map(drop));
+            attempt("read secret", fs::read(at("w/secret/key")).map(drop));
+            attempt("list secret", fs::read_dir(at("w/secret")).map(drop));
+            attempt("write out", fs::write(at("out/o"), "x"));
+            attempt("remove .git/config", fs::remove_file(at("w/.git/config")));
+            attempt("rename .git", fs::rename(at("w/.git"), at("w/git")));
+            attempt("rename into .git", fs::rename(at("w/src/new"), at("w/.git/hooks/new")));
+            attempt("rename secret", fs::rename(at("w/secret"), at("w/src/secret")));
+            attempt("link secret", fs::hard_link(at("w/secret/key"), at("w/src/key")));
+            attempt("truncate", fs::File::open(at("w/.git/config")).and_then(|file| file.set_len(0)));
+            Ok(done)
+        };
+        let done = std::thread::scope(|scope| {
+            scope.spawn(|| restricted(policy, &[access], attempts)).join().unwrap().unwrap()
+        });
+        assert_eq!(done, ["write f", "write src/new", "read f", "read .git/config"]);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use legion_protocol::sandbox::{Access, Entry, EntryPath, PolicyContext, Sandbox,
 use legion_protocol::{ErrorObject, PathUri};
 
 use super::glob;
+use super::mounts::Mounts;
 use super::policy::{Policy, Reach};
 use crate::error::Outcome;
 use crate::limits::{MAX_LINKS, MAX_POLICY_RULES};
@@ -64,12 +65,10 @@ impl<'a> Places<'a> {
             for path in self.paths(&entry.path)? {
                 add(&mut policy, &path, reach);
             }
-            if policy.len() > MAX_POLICY_RULES {
-                return Err(ErrorObject::invalid_request(format!(
-                    "the sandbox object names more than {MAX_POLICY_RULES} paths; name directories instead"
-                )));
-            }
+            check_size(&policy)?;
         }
+        repeat_for_aliases(&mut policy)?;
+        check_size(&policy)?;
         Ok(policy)
     }
 
@@ -123,6 +122,36 @@ impl<'a> Places<'a> {
             ErrorObject::invalid_params("file system sandbox context with dynamic permissions requires cwd")
         })
     }
+}
+
+fn check_size(policy: &Policy) -> Outcome<()> {
+    if policy.len() <= MAX_POLICY_RULES {
+        return Ok(());
+    }
+    Err(ErrorObject::invalid_request(format!(
+        "the sandbox object names more than {MAX_POLICY_RULES} paths; name directories instead"
+    )))
+}
+
+/// What is taken away at one path is taken away at every other path of the same place.
+fn repeat_for_aliases(policy: &mut Policy) -> Outcome<()> {
+    let is_less = |path: &Path, reach| path.parent().is_some_and(|parent| policy.reach(parent) > reach);
+    let taken: Vec<_> = policy.rules().filter(|(path, reach)| is_less(path, *reach)).collect();
+    if taken.is_empty() {
+        return Ok(());
+    }
+    let mounts = Mounts::read().map_err(|error| {
+        ErrorObject::invalid_request(format!(
+            "the sandbox object cannot be enforced: other names of its paths are not known: {error}"
+        ))
+    })?;
+    let aliases =
+        taken.iter().flat_map(|(path, reach)| mounts.aliases(path).into_iter().map(|alias| (alias, *reach)));
+    let more: Vec<_> = aliases.filter(|(alias, reach)| policy.reach(alias) > *reach).collect();
+    for (alias, reach) in more {
+        policy.add(alias, reach);
+    }
+    Ok(())
 }
 
 /// Adds the rule for where a path leads. One that takes something away also holds for the link itself: whoever may

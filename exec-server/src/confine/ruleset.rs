@@ -72,18 +72,18 @@ pub(super) struct Compiled {
     pub(super) grants: Grants,
 }
 
-/// Makes the ruleset of a policy.
+/// Makes the ruleset of a policy, as far as `most`: what only reads needs no grants for writing.
 ///
 /// # Errors
 /// -32600 where the kernel has no Landlock, or one that cannot keep the promise; -32603 for failures of the system.
-pub(super) fn compile(policy: &Policy) -> Outcome<Compiled> {
+pub(super) fn compile(policy: &Policy, most: Reach) -> Outcome<Compiled> {
     let ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
         .handle_access(AccessFs::from_all(PROMISED))
         .and_then(Ruleset::create)
         .map_err(|error| unsupported(&error))?;
     let mut compiler = Compiler { policy, ruleset, grants: Grants::default(), rules: 0 };
-    for reach in [Reach::Read, Reach::Write] {
+    for reach in [Reach::Read, Reach::Write].into_iter().filter(|reach| *reach <= most) {
         for (path, allowed) in policy.rules() {
             let inherits = path.parent().is_some_and(|parent| policy.reach(parent) >= reach);
             // What starts inside a region that reaches as far is met when that region is looked through.
@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     fn grants(policy: &Policy) -> Grants {
-        compile(policy).unwrap().grants
+        compile(policy, Reach::Write).unwrap().grants
     }
 
     #[test]

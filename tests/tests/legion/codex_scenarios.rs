@@ -7,3 +7,4 @@ mod discovery;
 mod interaction;
 mod isolation;
 mod patches;
+mod sandbox_modes;
