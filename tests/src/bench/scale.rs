@@ -30,7 +30,7 @@ const FLAT: f64 = 1.25;
 const SESSION_BYTES: f64 = 8.0 * 1024.0 * 1024.0;
 
 /// Rounds of each single measure.
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 5;
 
 /// The per-call costs that must stay flat.
 struct Costs {
