@@ -257,7 +257,17 @@ mod tests {
             }
         }
         assert_eq!(server.children(), 0);
-        let open = std::fs::read_dir(format!("/proc/{}/fd", server.pid().as_raw_nonzero())).unwrap().count();
-        assert!(open < 32, "{open} descriptors");
+        match std::fs::read_dir(format!("/proc/{}/fd", server.pid().as_raw_nonzero())) {
+            Ok(descriptors) => {
+                let open = descriptors.count();
+                assert!(open < 32, "{open} descriptors");
+            }
+            // It is undumpable: only root may look.
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+                assert!(!rustix::process::geteuid().is_root(), "{error}");
+                eprintln!("descriptors not counted: the tests do not run as root");
+            }
+            Err(error) => panic!("{error}"),
+        }
     }
 }

@@ -49,7 +49,7 @@ pub(crate) const PROBES: &[Probe] = &[
     probe("open-to-write /etc/passwd", "EROFS"),
     probe("open-to-write /etc/hosts", "EROFS").host_ro("EACCES", SHOWN),
     probe("open-to-write /usr/bin/env", "EACCES"),
-    probe("open-to-write /legion/legion-exec-server", "EACCES"),
+    probe("open-to-write /legion/legion-exec-server", "EACCES|ETXTBSY"),
     probe("open-to-write /legion/empty", "EROFS|EACCES"),
     probe("chmod /legion/empty 666", "EROFS"),
     probe("create {workspace}/file-of-ours", "ok"),
