@@ -23,6 +23,7 @@ mod exec_terminal;
 mod flood;
 mod front_door;
 mod handshakes;
+mod http_request;
 mod logged;
 mod played;
 mod readme;
