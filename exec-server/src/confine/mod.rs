@@ -6,7 +6,9 @@
 //! cannot say what the wish says, a [`broker`] stands in: see [`ruleset`].
 //!
 //! What a wish does not do here: names, types and sizes of what may not be read can still be seen, its content cannot; what
-//! is made after the start is not measured against patterns; named pipes directly beside protected names cannot be opened.
+//! is made after the start is not measured against patterns. What it does too much: named pipes that a command makes
+//! directly beside protected names cannot be opened, nor sockets bound there; programs that it makes beside names that may
+//! not be read cannot be executed before the next command; extended attributes cannot be set.
 
 mod broker;
 mod filter;
