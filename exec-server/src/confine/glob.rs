@@ -21,16 +21,28 @@ pub(super) enum GlobError {
     #[error("glob pattern `{0}` stands for more than {MAX_GLOB_ALTERNATIVES} patterns")]
     TooManyAlternatives(String),
     /// A tree that takes too long to look through.
-    #[error("glob pattern `{0}` cannot be resolved: there are more than {MAX_GLOB_ENTRIES} files to look at")]
+    #[error(
+        "glob pattern `{0}` cannot be resolved: with it there are more than {MAX_GLOB_ENTRIES} files to look at"
+    )]
     TooManyEntries(String),
     /// More matches than rules.
     #[error("glob pattern `{0}` matches more than {MAX_POLICY_RULES} paths")]
     TooManyMatches(String),
 }
 
+/// What all patterns of a wish together may look at.
+#[derive(Debug)]
+pub(super) struct Allowance(usize);
+
+impl Default for Allowance {
+    fn default() -> Self {
+        Self(MAX_GLOB_ENTRIES)
+    }
+}
+
 /// Paths that match an absolute pattern, as they are written (links are not followed, and count as what they are).
-pub(super) fn find(pattern: &str) -> Result<Vec<PathBuf>, GlobError> {
-    let mut search = Search { pattern, matches: Vec::new(), entries: 0 };
+pub(super) fn find(pattern: &str, allowance: &mut Allowance) -> Result<Vec<PathBuf>, GlobError> {
+    let mut search = Search { pattern, matches: Vec::new(), allowance };
     for alternative in alternatives(pattern)? {
         let names = names(&alternative).ok_or_else(|| GlobError::Invalid(pattern.to_owned()))?;
         // The names that are no patterns lead to where the search starts.
@@ -52,7 +64,7 @@ pub(super) fn find(pattern: &str) -> Result<Vec<PathBuf>, GlobError> {
 struct Search<'a> {
     pattern: &'a str,
     matches: Vec<PathBuf>,
-    entries: usize,
+    allowance: &'a mut Allowance,
 }
 
 impl Search<'_> {
@@ -78,10 +90,8 @@ impl Search<'_> {
             if matches!(name, b"." | b"..") {
                 continue;
             }
-            self.entries += 1;
-            if self.entries > MAX_GLOB_ENTRIES {
-                return Err(GlobError::TooManyEntries(self.pattern.to_owned()));
-            }
+            let left = self.allowance.0.checked_sub(1);
+            self.allowance.0 = left.ok_or_else(|| GlobError::TooManyEntries(self.pattern.to_owned()))?;
             let mut next = Vec::new();
             for state in states {
                 step(state, name, &mut next);
@@ -264,7 +274,7 @@ mod tests {
 
     fn found(dir: &Path, pattern: &str) -> Vec<String> {
         let prefix = dir.to_str().unwrap();
-        let mut found: Vec<_> = find(&format!("{prefix}/{pattern}"))
+        let mut found: Vec<_> = find(&format!("{prefix}/{pattern}"), &mut Allowance::default())
             .unwrap()
             .iter()
             .map(|path| path.strip_prefix(dir).unwrap().to_str().unwrap().to_owned())
@@ -303,10 +313,18 @@ mod tests {
     #[test]
     fn what_cannot_be_resolved_is_refused() {
         for pattern in ["/a/../b*", "/a/[b", "/a/{b", "/a/b}"] {
-            assert_eq!(find(pattern).unwrap_err(), GlobError::Invalid(pattern.to_owned()));
+            assert_eq!(
+                find(pattern, &mut Allowance::default()).unwrap_err(),
+                GlobError::Invalid(pattern.to_owned())
+            );
         }
+        let error = find("/usr/**/*.none", &mut Allowance(3)).unwrap_err();
+        assert!(matches!(error, GlobError::TooManyEntries(_)));
         let many = format!("/{}", "{a,b}".repeat(12));
-        assert!(matches!(find(&many).unwrap_err(), GlobError::TooManyAlternatives(_)));
+        assert!(matches!(
+            find(&many, &mut Allowance::default()).unwrap_err(),
+            GlobError::TooManyAlternatives(_)
+        ));
     }
 
     fn model(pattern: &[u8], name: &[u8]) -> bool {

@@ -9,7 +9,7 @@ use std::path::{Component, Path, PathBuf};
 use legion_protocol::sandbox::{Access, Entry, EntryPath, PolicyContext, Sandbox, Special, SpecialKind};
 use legion_protocol::{ErrorObject, PathUri};
 
-use super::glob;
+use super::glob::{self, Allowance};
 use super::mounts::Mounts;
 use super::policy::{Policy, Reach};
 use crate::error::Outcome;
@@ -56,13 +56,14 @@ impl<'a> Places<'a> {
     /// -32602 for what means nothing here; -32600 for what cannot be resolved.
     pub(super) fn policy(&self, entries: &[Entry]) -> Outcome<Policy> {
         let mut policy = Policy::default();
+        let mut allowance = Allowance::default();
         for entry in entries {
             let reach = match entry.access {
                 Access::Read => Reach::Read,
                 Access::Write => Reach::Write,
                 Access::Deny | Access::None => Reach::Nothing,
             };
-            for path in self.paths(&entry.path)? {
+            for path in self.paths(&entry.path, &mut allowance)? {
                 add(&mut policy, &path, reach);
             }
             check_size(&policy)?;
@@ -72,7 +73,7 @@ impl<'a> Places<'a> {
         Ok(policy)
     }
 
-    fn paths(&self, path: &EntryPath) -> Outcome<Vec<PathBuf>> {
+    fn paths(&self, path: &EntryPath, allowance: &mut Allowance) -> Outcome<Vec<PathBuf>> {
         match path {
             EntryPath::Path { path } => Ok(vec![path.path().to_owned()]),
             EntryPath::Special { value } => self.special(value),
@@ -82,7 +83,8 @@ impl<'a> Places<'a> {
                 } else {
                     format!("{}/{pattern}", self.cwd()?.display())
                 };
-                glob::find(&absolute).map_err(|error| ErrorObject::invalid_request(error.to_string()))
+                glob::find(&absolute, allowance)
+                    .map_err(|error| ErrorObject::invalid_request(error.to_string()))
             }
         }
     }

@@ -117,6 +117,7 @@ impl Client {
 
     /// Lets go of the session; its processes live on.
     pub(crate) fn detach(&self) {
+        self.requests.end();
         if let Some(session) = self.session.take() {
             self.server.sessions.detach(&session, &self.outgoing);
         }

@@ -113,7 +113,7 @@ pub(crate) struct Requests {
     buffered: Cell<usize>,
     /// Ids of streams.
     streams: RefCell<HashSet<String>>,
-    /// Streams after their answer; they end when this is dropped.
+    /// Streams after their answer. Each holds its place here, so they are ended, not dropped.
     tasks: RefCell<JoinSet<()>>,
 }
 
@@ -125,6 +125,11 @@ struct Place {
 }
 
 impl Requests {
+    /// Ends all streams: the connection is over.
+    pub(crate) fn end(&self) {
+        self.tasks.borrow_mut().abort_all();
+    }
+
     fn enter(self: &Rc<Self>, request: &HttpRequest) -> Outcome<Place> {
         if self.running.get() >= MAX_HTTP_REQUESTS {
             return Err(ErrorObject::invalid_request(format!(

@@ -158,7 +158,7 @@ async fn a_client_that_does_not_read_stops_the_stream_not_the_server() {
             let url = format!("http://{}/", listener.local_addr().unwrap());
             let sent = Rc::new(Cell::new(0));
             let counter = Rc::clone(&sent);
-            spawn_local(async move {
+            let server = spawn_local(async move {
                 let (mut stream, _) = listener.accept().await.unwrap();
                 stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
                 while let Ok(count) = stream.write(&[b'x'; 8192]).await {
@@ -176,8 +176,16 @@ async fn a_client_that_does_not_read_stops_the_stream_not_the_server() {
             assert!(fixture.outgoing.bytes() < 1 << 20, "{}", fixture.outgoing.bytes());
             while fixture.outgoing.pop().is_some() {}
             fixture.delta().await;
-            // All of it ends with the connection.
-            drop(fixture.requests);
+            // All of it ends with the connection, the server's side as well.
+            fixture.requests.end();
+            let requests = Rc::downgrade(&fixture.requests);
+            drop(fixture);
+            let ended = async {
+                while requests.upgrade().is_some() || !server.is_finished() {
+                    tokio::task::yield_now().await;
+                }
+            };
+            tokio::time::timeout(Duration::from_secs(10), ended).await.unwrap();
         })
         .await;
 }
