@@ -322,6 +322,7 @@ impl Controller {
                 .collect(),
             host_home: self.environment.home().map(Path::to_owned),
             exec_server: self.exec_server.clone(),
+            env_file: self.config.env_file.clone(),
             sources: match (self.environment.uid, self.launcher.bwrap.bind_fd) {
                 (0, _) => Sources::Staged,
                 (_, true) => Sources::Descriptors,

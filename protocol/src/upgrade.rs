@@ -13,7 +13,7 @@ pub struct RequestHead {
     pub path: String,
     /// After `?`, when there is one.
     pub query: Option<String>,
-    /// Lower-case names; values that are not UTF-8 are left out.
+    /// Lower-case names; what is not UTF-8 in a value is replaced.
     headers: Vec<(String, String)>,
     /// Bytes of the head, its final empty line included; what follows belongs to the connection.
     pub length: usize,
@@ -44,11 +44,9 @@ impl RequestHead {
         let target = request.path.unwrap_or_default();
         let (path, query) =
             target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
-        let headers = request.headers.iter().filter_map(|header| {
-            Some((
-                header.name.to_ascii_lowercase(),
-                std::str::from_utf8(header.value).ok()?.trim().to_owned(),
-            ))
+        // No header is left out: one whose value is odd is there all the same.
+        let headers = request.headers.iter().map(|header| {
+            (header.name.to_ascii_lowercase(), String::from_utf8_lossy(header.value).trim().to_owned())
         });
         Ok(Some(Self {
             method: request.method.unwrap_or_default().to_owned(),
@@ -169,6 +167,12 @@ mod tests {
         for end in 0..head.length {
             assert_eq!(RequestHead::parse(&GOOD.as_bytes()[..end]), Ok(None), "{end}");
         }
+    }
+
+    #[test]
+    fn a_header_is_there_whatever_its_value() {
+        let head = RequestHead::parse(b"GET / HTTP/1.1\r\norigin: \xff\r\n\r\n").unwrap().unwrap();
+        assert!(head.has("origin"));
     }
 
     #[test]

@@ -163,6 +163,9 @@ pub fn build(spec: &Spec) -> Argv {
         mount(&mut argv, spec, item);
     }
     protections(&mut argv, spec);
+    for place in spec.secrets.iter().flat_map(|(_, places)| places) {
+        argv.file(place, b"");
+    }
     for (path, content) in &spec.files {
         argv.file(path, content);
     }
@@ -196,11 +199,7 @@ fn isolation(argv: &mut Argv, spec: &Spec) {
 fn host_part(argv: &mut Argv, spec: &Spec) {
     for entry in &spec.root {
         let name = entry.name();
-        let listed = |list: &[&str]| list.iter().any(|item| name == item);
-        let shown = match spec.view {
-            View::Minimal => listed(&SYSTEM),
-            View::HostRo => !listed(&NEVER),
-        };
+        let shown = is_shown(spec.view, name);
         let path = Path::new("/").join(name);
         match entry {
             _ if !shown => {}
@@ -279,7 +278,17 @@ fn workspace(argv: &mut Argv, spec: &Spec) {
     }
 }
 
-fn inside_workspace(spec: &Spec, mount: &Mount) -> bool {
+/// Whether a view shows an entry of the host's root.
+pub fn is_shown(view: View, name: &OsStr) -> bool {
+    let listed = |list: &[&str]| list.iter().any(|item| name == *item);
+    match view {
+        View::Minimal => listed(&SYSTEM),
+        View::HostRo => !listed(&NEVER),
+    }
+}
+
+/// Whether a mount lies in the workspace, and so comes after it.
+pub fn inside_workspace(spec: &Spec, mount: &Mount) -> bool {
     spec.workspace_mounts().any(|place| mount.to.starts_with(place))
 }
 

@@ -16,6 +16,7 @@ pub mod process;
 pub mod protect;
 pub mod run_as;
 pub mod seccomp;
+pub mod secrets;
 pub mod spawner;
 pub mod spec;
 pub mod stage;

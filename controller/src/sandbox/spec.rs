@@ -3,7 +3,8 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use super::protect::{External, Guards, Plan};
+use super::protect::{External, Guard, Guards, Plan};
+use super::secrets::{self, Secret};
 use super::toolchains::{self, Toolchains};
 use crate::config::{Limits, Mount, MountAt, MountMode, Network, Persona, View};
 use crate::failure::{Failure, Outcome};
@@ -69,6 +70,8 @@ pub struct Spec {
     pub skeleton: Vec<(OsString, Vec<u8>)>,
     /// Git directories outside that belong to it.
     pub externals: Vec<External>,
+    /// Secret files that would show up outside the workspace; they read as empty there.
+    pub secrets: Vec<Secret>,
     /// Sizes of the in-memory file systems.
     pub limits: Limits,
     /// Host directories that are hidden in the `host-ro` view: Legion's own.
@@ -96,6 +99,8 @@ pub struct Surroundings {
     pub host_home: Option<PathBuf>,
     /// See [`Spec::exec_server`].
     pub exec_server: PathBuf,
+    /// The file of secrets.
+    pub env_file: PathBuf,
     /// See [`Spec::sources`].
     pub sources: Sources,
     /// The user's own `PATH`.
@@ -111,7 +116,7 @@ impl Spec {
         files: Vec<(PathBuf, Vec<u8>)>,
         surroundings: Surroundings,
     ) -> Outcome<Self> {
-        let Surroundings { hidden, host_home, exec_server, sources, path } = surroundings;
+        let Surroundings { hidden, host_home, exec_server, env_file, sources, path } = surroundings;
         let toolchains = match &host_home {
             Some(home) if persona.toolchains => toolchains::find(home, &path),
             _ => Toolchains::default(),
@@ -128,7 +133,7 @@ impl Spec {
                 workspace.display()
             )));
         }
-        Ok(Self {
+        let mut spec = Self {
             view: persona.view,
             mount_at: persona.mount_at,
             network: persona.network,
@@ -139,6 +144,7 @@ impl Spec {
             files,
             skeleton: if persona.skeleton { read_skeleton() } else { Vec::new() },
             externals: plan.externals.clone(),
+            secrets: Vec::new(),
             limits: persona.limits.clone(),
             hidden,
             host_home,
@@ -147,7 +153,12 @@ impl Spec {
             exec_server,
             sources,
             toolchains,
-        })
+        };
+        let in_workspace = plan.guards.iter().filter(|(_, guard)| *guard == Guard::Mask);
+        let mut files: Vec<PathBuf> = in_workspace.map(|(path, _)| workspace.join(path)).collect();
+        files.extend(env_file.canonicalize());
+        spec.secrets = secrets::places(&files, &secrets::shown(&spec));
+        Ok(spec)
     }
 
     /// Where commands start: the workspace as a harness knows it.

@@ -19,6 +19,7 @@ use hub::{Hub, Queue};
 
 use super::git;
 use super::protect::{Guard, Plan, is_protected_name};
+use super::secrets::Secret;
 use crate::sys::{self, Again};
 
 /// What is done when a name in a watched directory changes.
@@ -62,13 +63,14 @@ impl Watcher {
         plan: &Plan,
         workspace: &Path,
         places: &[PathBuf],
+        secrets: &[Secret],
         namespaces: Option<(OwnedFd, OwnedFd)>,
     ) -> io::Result<Self> {
         let mut watcher = Self {
             hub: Rc::clone(hub),
             queue: Rc::default(),
             directories: HashMap::new(),
-            duties: duties(plan, workspace, places),
+            duties: duties(plan, workspace, places, secrets),
             roots: plan.roots.clone(),
             namespaces,
             pending: Vec::new(),
@@ -178,7 +180,7 @@ impl Drop for Watcher {
 }
 
 /// The duties of a plan by absolute host path.
-fn duties(plan: &Plan, workspace: &Path, places: &[PathBuf]) -> HashMap<PathBuf, Duty> {
+fn duties(plan: &Plan, workspace: &Path, places: &[PathBuf], secrets: &[Secret]) -> HashMap<PathBuf, Duty> {
     let mut duties = HashMap::new();
     for (relative, guard) in plan.guards.iter().filter(|(_, guard)| *guard != Guard::Pin) {
         let inside = places.iter().map(|place| place.join(relative)).collect();
@@ -188,6 +190,12 @@ fn duties(plan: &Plan, workspace: &Path, places: &[PathBuf]) -> HashMap<PathBuf,
         for (relative, guard) in external.guards.iter().filter(|(_, guard)| *guard != Guard::Pin) {
             let path = external.path.join(relative);
             duties.insert(path.clone(), Duty::Reguard(guard, vec![path]));
+        }
+    }
+    for (file, elsewhere) in secrets {
+        match duties.get_mut(file) {
+            Some(Duty::Reguard(Guard::Mask, inside)) => inside.extend(elsewhere.iter().cloned()),
+            _ => drop(duties.insert(file.clone(), Duty::Reguard(Guard::Mask, elsewhere.clone()))),
         }
     }
     for dir in &plan.git_dirs {

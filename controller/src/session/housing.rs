@@ -103,8 +103,15 @@ impl Session {
         let clone = |(mounts, user): &(OwnedFd, OwnedFd)| Ok((mounts.try_clone()?, user.try_clone()?));
         let namespaces = sandbox.namespaces.as_ref().map(clone).transpose().map_err(failed)?;
         let places: Vec<PathBuf> = spec.workspace_mounts().map(Path::to_owned).collect();
-        let mut watcher = Watcher::new(&controller.changes, &plan, &self.workspace.path, &places, namespaces)
-            .map_err(failed)?;
+        let mut watcher = Watcher::new(
+            &controller.changes,
+            &plan,
+            &self.workspace.path,
+            &places,
+            &spec.secrets,
+            namespaces,
+        )
+        .map_err(failed)?;
         let (session, controller, sandbox) = (Rc::clone(self), Rc::clone(controller), Rc::clone(sandbox));
         let task = tokio::task::spawn_local(async move {
             loop {

@@ -264,6 +264,26 @@ mod tests {
         assert!(!writes("w/src") && !writes("w/moved"));
     }
 
+    /// On a thread for which the kernel has no Landlock.
+    #[test]
+    fn without_landlock_a_wish_is_refused() {
+        use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
+
+        let error = std::thread::spawn(|| {
+            let absent = [(libc::SYS_landlock_create_ruleset, Vec::new())].into();
+            let action = SeccompAction::Errno(libc::ENOSYS.unsigned_abs());
+            let arch = std::env::consts::ARCH.try_into().unwrap();
+            let filter = SeccompFilter::new(absent, SeccompAction::Allow, action, arch).unwrap();
+            apply_filter(&BpfProgram::try_from(filter).unwrap()).unwrap();
+            let mut policy = Policy::default();
+            policy.add("/".into(), Reach::Read);
+            compile(&policy, Reach::Write).map(drop).unwrap_err()
+        });
+        let error = error.join().unwrap();
+        assert_eq!(error.code.number(), -32600);
+        assert!(error.message.starts_with("this kernel cannot narrow a single call"), "{}", error.message);
+    }
+
     #[test]
     fn what_is_denied_is_left_out_of_what_may_be_read() {
         let dir = tempfile::tempdir().unwrap();

@@ -128,6 +128,29 @@ async fn everything_else_is_nowhere_inside() {
 }
 
 #[tokio::test]
+async fn a_mount_that_shows_the_file_shows_it_empty() {
+    for view in ["minimal", "host-ro"] {
+        let scratch = Scratch::new();
+        let file = scratch.write("elsewhere/deep/.env", env_file());
+        scratch.write("workspace/part/.env", env_file());
+        let elsewhere = scratch.root().join("elsewhere");
+        let part = scratch.workspace().join("part");
+        let config = format!(
+            "[controller]\nenv_file = {file:?}\n[persona.default]\nview = \"{view}\"\nmounts = [\n\
+             {{ mode = \"ro\", from = {elsewhere:?}, to = \"/mnt\" }},\n\
+             {{ mode = \"ro\", from = {file:?}, to = \"/tmp/one\" }},\n\
+             {{ mode = \"rw\", from = {part:?}, to = \"/tmp/part\" }},\n]\n"
+        );
+        legion::configure(&scratch, &config);
+        let script = "wc -c < /mnt/deep/.env; wc -c < /tmp/one; wc -c < /tmp/part/.env; wc -c < part/.env";
+        let finished = run(&scratch, &["sh", "-c", script]).await;
+        finished.assert_success();
+        assert_eq!(finished.stdout, "0\n0\n0\n0\n", "{view}: {finished:#?}");
+        assert_eq!(fs::read_to_string(&file).unwrap(), env_file(), "{view}");
+    }
+}
+
+#[tokio::test]
 async fn a_persona_without_secrets_has_none() {
     let scratch = project("");
     let finished = search(&scratch, "permitted-", "minimal").await;

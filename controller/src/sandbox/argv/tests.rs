@@ -23,6 +23,7 @@ fn spec(view: View, mount_at: MountAt) -> Spec {
         parts: Vec::new(),
         files: Vec::new(),
         skeleton: Vec::new(),
+        secrets: vec![("/opt/x/.env".into(), vec!["/roles/.env".into()])],
         externals: vec![External { path: "/home/u/main/.git".into(), guards: Guards::default() }],
         limits: Limits {
             memory: None,
