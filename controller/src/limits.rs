@@ -36,6 +36,12 @@ pub const MAX_PROTECTED_PATHS: usize = 2_000;
 /// New names tools on the host obey that are told of one sandbox, one record each.
 pub const MAX_NEW_NAMES: usize = 256;
 
+/// Of a git configuration made inside, at most this much is judged line by line; a larger one is set aside.
+pub const MAX_DISARMED_CONFIG_BYTES: u64 = 1 << 20;
+
+/// Names tried for something that is set aside, each used by an earlier session.
+pub const MAX_SET_ASIDE_NAMES: usize = 100;
+
 /// Sessions of one controller.
 pub const MAX_SESSIONS: usize = 512;
 

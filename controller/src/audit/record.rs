@@ -36,6 +36,8 @@ pub enum Event {
     PathProtected,
     /// A name tools on the host may obey was made in the workspace.
     PathCreated,
+    /// What git on the host would have run in a repository made inside was set aside.
+    PathSetAside,
     /// A torn last line was cut.
     TornTail,
 }

@@ -114,6 +114,18 @@ fn obeyed(scan: &mut Scan<'_>, config: &Path, worktree: &Path) {
     }
 }
 
+/// The git directory a `.git` of whatever kind stands for.
+pub(super) fn target(path: &Path) -> Option<PathBuf> {
+    let real = path.canonicalize().ok()?;
+    if real.is_dir() { Some(real) } else { pointed_to(&real) }
+}
+
+/// Where a git directory has its configuration and hooks, if that is elsewhere.
+pub(super) fn common(git_dir: &Path) -> Option<PathBuf> {
+    let common = std::fs::read_to_string(git_dir.join("commondir")).ok()?;
+    git_dir.join(common.trim_end_matches('\n')).canonicalize().ok()
+}
+
 /// What a `.git` file says.
 fn pointed_to(file: &Path) -> Option<PathBuf> {
     let text = std::fs::read_to_string(file).ok()?;

@@ -4,6 +4,8 @@
 //! Only as much of the format is understood as that takes. Programs count where git starts them unasked; an alias is
 //! typed by whoever looks at it.
 
+pub mod harmless;
+
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};

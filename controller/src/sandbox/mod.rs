@@ -9,6 +9,7 @@ pub mod argv;
 pub mod bwrap;
 pub mod cgroup;
 pub mod diagnose;
+pub mod disarm;
 pub mod git;
 pub mod git_config;
 pub mod launch;

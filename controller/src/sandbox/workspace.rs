@@ -53,7 +53,7 @@ impl Workspace {
 }
 
 /// Opens a canonical path component by component, so that a link put in its place meanwhile is refused.
-fn open_beneath_root(path: &Path) -> rustix::io::Result<OwnedFd> {
+pub(super) fn open_beneath_root(path: &Path) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut dir = rustix::fs::open("/", flags, Mode::empty())?;
     for component in path.components() {

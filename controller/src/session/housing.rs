@@ -18,7 +18,7 @@ use crate::limits::{MAX_NEW_NAMES, SANDBOX_KILL_TIMEOUT};
 use crate::sandbox::launch::Order;
 use crate::sandbox::protect::{self, Plan, Wishes};
 use crate::sandbox::watch::{Notice, Watcher};
-use crate::sandbox::{Sandbox, Spec, aftermath};
+use crate::sandbox::{Sandbox, Spec, aftermath, disarm};
 
 impl Session {
     /// Its sandbox, started if none is running.
@@ -147,10 +147,34 @@ impl Session {
             }
         };
         let new = aftermath::new_names(before, &after, &self.workspace.path);
+        self.disarm(controller, before, &after, &new);
         let told = self.told.take();
         let untold = new.into_iter().filter(|path| !told.iter().any(|known| path.starts_with(known)));
         for path in untold.take(MAX_NEW_NAMES) {
             self.noticed(controller, Notice::NewName(path));
+        }
+    }
+
+    /// Sets aside what git on the host would run in repositories made inside.
+    fn disarm(&self, controller: &Controller, before: &Plan, after: &Plan, new: &[PathBuf]) {
+        let is_writable = |mount: &&Mount| matches!(mount.mode, MountMode::Rw | MountMode::RwTry);
+        let mounted = self.persona.mounts.iter().filter(is_writable);
+        let mounted = mounted.filter_map(|mount| mount.from.as_ref()?.canonicalize().ok());
+        let external = before.externals.iter().map(|external| external.path.clone());
+        let writable: Vec<PathBuf> =
+            [self.workspace.path.clone()].into_iter().chain(external).chain(mounted).collect();
+        let made = disarm::made(before, after, new, &writable);
+        for disarmed in made.iter().take(MAX_NEW_NAMES).flat_map(|dir| disarm::disarm(dir)) {
+            let path = disarmed.path.display();
+            let reason = match disarmed.result {
+                Ok(done) => format!("git on the host would have run programs of the session: {done}"),
+                Err(error) => {
+                    format!("git on the host may run programs of the session: not set aside: {error}")
+                }
+            };
+            tracing::warn!(session = self.id, "{path}: {reason}");
+            let reason = controller.redactor.text(&reason);
+            self.record_path(controller, Event::PathSetAside, &disarmed.path, reason);
         }
     }
 
@@ -178,6 +202,10 @@ impl Session {
                 (Event::Violation, path, "changed from inside, put right".into())
             }
         };
+        self.record_path(controller, event, &path, reason);
+    }
+
+    fn record_path(&self, controller: &Controller, event: Event, path: &Path, reason: String) {
         let mut record = Record::new(event).of_session(&self.id).because(reason);
         record.object = Some(Object {
             path: Some(controller.redactor.text(&path.to_string_lossy())),

@@ -20,6 +20,8 @@ enum Fate {
     Refused,
     /// The name did not exist and could not be protected: it is on record.
     Recorded(&'static str),
+    /// It lies in a git directory made inside: it is set aside when the sandbox is gone.
+    SetAside(&'static str),
     /// It is taken away or put back, and the session is over.
     Ends(&'static str),
 }
@@ -67,6 +69,10 @@ impl Try {
         Self { fate: Fate::Recorded(path), ..self }
     }
 
+    const fn set_aside(self, path: &'static str) -> Self {
+        Self { fate: Fate::SetAside(path), ..self }
+    }
+
     const fn ends(self, path: &'static str) -> Self {
         Self { fate: Fate::Ends(path), ..self }
     }
@@ -105,6 +111,10 @@ impl Try {
             Fate::Recorded(path) => {
                 assert!(of_path("pathCreated", path), "not on record: {:#?}\n{finished:#?}", audit.lines());
                 return;
+            }
+            Fate::SetAside(path) => {
+                assert!(of_path("pathSetAside", path), "not set aside: {:#?}\n{finished:#?}", audit.lines());
+                assert!(finished.stderr.contains(path), "not told: {finished:#?}");
             }
             Fate::Ends(path) => {
                 assert!(of_path("violation", path), "not noticed: {:#?}\n{finished:#?}", audit.lines());
@@ -162,7 +172,8 @@ impl Scene {
         let script = "echo owner >> one.txt; git status; git st; git submodule update; git add -A; git commit -qm owner; git diff HEAD~1; \
                       git log -1 --stat; git switch -q -c owners; echo more >> one.txt; git stash; git stash pop; \
                       git worktree list; git submodule status; git gc -q --auto; git fetch -q .; \
-                      cd sub 2>/dev/null && git status";
+                      cd sub 2>/dev/null && git status && \
+                      git -c user.name=o -c user.email=o commit -q --allow-empty -m owner";
         let finished = outside(&self.scratch, &self.project.repository, script).await;
         format!("{}{}", finished.stdout, finished.stderr)
     }
@@ -285,17 +296,23 @@ tries! {
         "echo trap > .claude/settings.json").recorded(".claude/settings.json");
     a_new_envrc_deep_inside: file("packages/web/.envrc", "mkdir -p packages/web", "echo trap > packages/web/.envrc")
         .recorded("packages/web/.envrc");
-    a_new_repository: git("mkdir sub; cd sub; git init -q; git config core.fsmonitor $PAYLOAD").recorded("sub/.git");
+    a_new_repository: git("mkdir sub; cd sub; git init -q; git config core.fsmonitor $PAYLOAD").set_aside("sub/.git/config");
     a_new_repository_in_the_index: git("mkdir new; cd new; git init -q; git config user.name x; git config user.email x; \
-        echo x > x; git add x; git commit -qm x; git config core.fsmonitor $PAYLOAD; cd ..; git add new").recorded("new/.git");
+        echo x > x; git add x; git commit -qm x; git config core.fsmonitor $PAYLOAD; cd ..; git add new").set_aside("new/.git/config");
     a_new_submodule: git("git init -q --bare .git/modules/new; git -C .git/modules/new config core.bare false; mkdir new; \
         git -C .git/modules/new config core.worktree ../../../new; echo 'gitdir: ../.git/modules/new' > new/.git; cd new; \
         git config user.name x; git config user.email x; echo x > x; git add x; git commit -qm x; \
-        git config core.fsmonitor $PAYLOAD; cd ..; git add new").recorded("new/.git");
+        git config core.fsmonitor $PAYLOAD; cd ..; git add new").set_aside(".git/modules/new/config");
     a_new_bare_repository: git("mkdir sub; cd sub; git init -q --bare; git config core.bare false; git config core.worktree ..; \
-        git config core.fsmonitor $PAYLOAD").recorded("sub");
+        git config core.fsmonitor $PAYLOAD").set_aside("sub/config");
     a_new_worktree: git("git worktree add -q sub; cp -r .git evil; git config -f evil/config core.fsmonitor $PAYLOAD; \
-        echo $PWD/evil > .git/worktrees/sub/commondir").recorded("sub/.git");
+        echo $PWD/evil > .git/worktrees/sub/commondir").set_aside("evil/config");
+    a_hook_of_a_new_repository: git("mkdir sub; cd sub; git init -q; mkdir -p .git/hooks; cp $PAYLOAD .git/hooks/pre-commit")
+        .set_aside("sub/.git/hooks/pre-commit");
+    linked_hooks_of_a_new_repository: git("mkdir sub; cd sub; git init -q; rm -rf .git/hooks; mkdir x; \
+        cp $PAYLOAD x/pre-commit; ln -s ../x .git/hooks").set_aside("sub/.git/hooks");
+    a_new_repository_without_a_back_pointer: git("git init -q x; mv x/.git odd; mkdir sub; echo 'gitdir: ../odd' > sub/.git; \
+        git -C sub config core.fsmonitor $PAYLOAD").set_aside("odd/config");
 }
 
 /// The last thing before the end is noticed too.
@@ -312,4 +329,24 @@ async fn a_trap_set_at_the_very_end() {
         assert_eq!(audit.events("pathCreated").count(), 1, "try {number}: {:#?}", audit.lines());
         assert!(!Path::new(&workspace).join(".git/commondir").exists(), "try {number}");
     }
+}
+
+/// Work with git that sets no trap leaves repositories as they are.
+#[tokio::test]
+async fn honest_repositories_are_left_alone() {
+    let scratch = Scratch::new();
+    let project = Shape::Plain.make(&scratch).await;
+    let workspace = project.workspace.display().to_string();
+    let script = "git init -q new && cd new && git config user.name x && git config user.email x@example.org && echo x > x && \
+                  git add x && git commit -qm x && git switch -qc topic && git worktree add -q ../tree && cd .. && \
+                  git clone -q new clone && git -c protocol.file.allow=always submodule add -q ./new module; \
+                  cat new/.git/config clone/.git/config";
+    let finished =
+        legion::run(&scratch, &["exec", "--workspace", &workspace, "--", "bash", "-c", script]).await;
+    finished.assert_success();
+    let audit = Audit::read(&scratch);
+    assert_eq!(audit.events("pathSetAside").count(), 0, "{:#?}", audit.lines());
+    let after = outside(&scratch, &project.workspace, "cat new/.git/config clone/.git/config").await;
+    assert_eq!(after.stdout, finished.stdout);
+    assert!(finished.stdout.contains("[remote \"origin\"]"), "{finished:#?}");
 }
