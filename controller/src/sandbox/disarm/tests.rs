@@ -1,3 +1,5 @@
+//! Cases of setting aside in directories of their own.
+
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 
