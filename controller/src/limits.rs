@@ -123,3 +123,54 @@ pub const MAX_QUEUED_ANSWERS: usize = 256;
 
 /// Processes of one session whose exit the audit waits for.
 pub const MAX_TRACKED_PROCESSES: usize = 65_536;
+
+/// Requests of one of our own clients that wait to be written to its connection.
+pub const MAX_QUEUED_REQUESTS: usize = 64;
+
+/// Events of one process that its reader has not taken; pieces of output have 64 KiB at most.
+pub const MAX_QUEUED_EVENTS: usize = 16;
+
+/// Tool calls of one harness at a time; more wait.
+pub const MAX_TOOL_CALLS: usize = 64;
+
+/// Text of one tool's answer, as the harnesses bound it: more would only push other things out of a model's memory.
+pub const MAX_TOOL_OUTPUT_BYTES: usize = 50 << 10;
+
+/// Time a command of the bash tool has when the model names none, as in the harnesses.
+pub const DEFAULT_TOOL_TIMEOUT: Duration = Duration::from_mins(2);
+
+/// Longest time a model may ask for.
+pub const MAX_TOOL_TIMEOUT: Duration = Duration::from_hours(24);
+
+/// Time a killed command has to be gone; the kernel needs milliseconds.
+pub const TOOL_KILL_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Output that comes after a command has ended is of what it left in the background; it is waited for this long.
+pub const TOOL_OUTPUT_GRACE: Duration = Duration::from_millis(200);
+
+/// Lines that the read tool gives when the model names no number.
+pub const DEFAULT_READ_LINES: u64 = 2000;
+
+/// Characters of one line that the tools show.
+pub const MAX_LINE_CHARS: usize = 2000;
+
+/// Bytes the read tool looks through for the first line asked for.
+pub const MAX_READ_SCAN_BYTES: u64 = 1 << 30;
+
+/// Largest image handed to a model; what the providers take.
+pub const MAX_IMAGE_BYTES: u64 = 5 << 20;
+
+/// Output in one progress notification; older output that was not sent yet is left out.
+pub const MAX_PROGRESS_BYTES: usize = 4 << 10;
+
+/// Progress is sent this often at most.
+pub const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+
+/// And at least this often, so that a client which waits for a sign of life goes on waiting.
+pub const PROGRESS_HEARTBEAT: Duration = Duration::from_secs(10);
+
+/// What a harness may call itself in the audit.
+pub const MAX_CLIENT_NAME_BYTES: usize = 200;
+
+/// Largest file that the edit and patch tools change; they take it as a whole.
+pub const MAX_EDIT_BYTES: u64 = 16 << 20;

@@ -3,6 +3,7 @@
 
 mod audit;
 mod cli;
+mod client;
 mod config;
 mod control;
 mod controller;
@@ -21,6 +22,7 @@ mod session;
 mod sys;
 mod tls;
 mod token;
+mod tools;
 mod websocket;
 
 use std::process::ExitCode;

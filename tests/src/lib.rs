@@ -16,6 +16,7 @@
 pub mod audit;
 pub mod bench;
 pub mod certificate;
+pub mod chat_model;
 pub mod child;
 pub mod clients;
 pub mod codex;

@@ -1,4 +1,5 @@
-//! A model that says what the test's script says: the Responses API on loopback, as a stream of events.
+//! A model that says what the test's script says: the Responses API and the Chat Completions API on loopback, as a
+//! stream of events. What it says is made of [`crate::model_items`] or of [`crate::chat_model`].
 //!
 //! Invariant: every request is recorded; a request that the script does not expect is refused and makes
 //! [`MockModel::finish`] fail, and so does a step that was never asked for.
@@ -14,6 +15,7 @@ use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
+use crate::chat_model;
 use crate::http1::{HttpRequest, read_request, respond};
 
 type Answer = Pin<Box<dyn Future<Output = Vec<Value>> + Send>>;
@@ -66,8 +68,7 @@ impl ModelRequest {
     /// The output that the model gets for one of its calls. Panics when it is missing: then the client has
     /// not run the tool.
     pub fn output(&self, call_id: &str) -> &Value {
-        self.find_output(call_id)
-            .unwrap_or_else(|| panic!("no output for {call_id} in {:#}", self.body["input"]))
+        self.find_output(call_id).unwrap_or_else(|| panic!("no output for {call_id} in {:#}", self.body))
     }
 
     /// As [`Self::output`], as one text.
@@ -80,6 +81,9 @@ impl ModelRequest {
     }
 
     fn find_output(&self, call_id: &str) -> Option<&Value> {
+        if self.body.get("messages").is_some() {
+            return chat_model::output(&self.body, call_id);
+        }
         let is_output = |item: &&Value| {
             item["call_id"] == call_id && item["type"].as_str().is_some_and(|kind| kind.ends_with("_output"))
         };
@@ -155,7 +159,10 @@ async fn serve(mut stream: TcpStream, state: Arc<State>) {
     let path = request.target.split('?').next().unwrap_or_default();
     // A client that has gone away shows in the test's own assertions, so a failing write needs no handling.
     let _ = match (request.method.as_str(), path) {
-        ("POST", "/v1/responses") => serve_response(&mut stream, &request, &state).await,
+        ("POST", "/v1/responses") => serve_model(&mut stream, &request, &state, event_stream).await,
+        ("POST", "/v1/chat/completions") => {
+            serve_model(&mut stream, &request, &state, chat_model::event_stream).await
+        }
         ("GET", "/v1/models") => {
             respond(&mut stream, "200 OK", "application/json", br#"{"object":"list","data":[]}"#).await
         }
@@ -163,7 +170,12 @@ async fn serve(mut stream: TcpStream, state: Arc<State>) {
     };
 }
 
-async fn serve_response(stream: &mut TcpStream, http: &HttpRequest, state: &State) -> std::io::Result<()> {
+async fn serve_model(
+    stream: &mut TcpStream,
+    http: &HttpRequest,
+    state: &State,
+    event_stream: fn(usize, &[Value]) -> String,
+) -> std::io::Result<()> {
     let Ok(body) = serde_json::from_slice(&http.body) else {
         return refuse(stream, state, "a body that is not JSON".to_owned()).await;
     };
@@ -173,6 +185,10 @@ async fn serve_response(stream: &mut TcpStream, http: &HttpRequest, state: &Stat
         requests.push(request.clone());
         requests.len()
     };
+    if chat_model::asks_for_title(&request.body) {
+        let events = event_stream(number, &[chat_model::say("A title")]);
+        return respond(stream, "200 OK", "text/event-stream", events.as_bytes()).await;
+    }
     let step = state.steps.lock().expect("no holder panics").pop_front();
     match step {
         Some(step) => {

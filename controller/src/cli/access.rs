@@ -85,8 +85,8 @@ impl Lease {
     }
 
     /// Ends the session and waits until nothing of it is left.
-    pub(super) async fn release(self) {
-        match self.keep {
+    pub(super) async fn release(&self) {
+        match &self.keep {
             Keep::Remote(_) => {}
             Keep::Embedded(controller) => {
                 if let Some(session) = controller.session(&self.opened.session) {

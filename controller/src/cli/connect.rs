@@ -31,7 +31,7 @@ pub(super) async fn run(context: Context, args: Args) -> Outcome<u8> {
 }
 
 /// A signal ends the bridge in good order.
-async fn until_signal(bridge: impl Future<Output = Outcome<()>>) -> Outcome<()> {
+pub(super) async fn until_signal(bridge: impl Future<Output = Outcome<()>>) -> Outcome<()> {
     let watch =
         |kind| signal(kind).map_err(|error| Failure::internal(format_args!("cannot watch signals: {error}")));
     let (mut interrupt, mut terminate) = (watch(SignalKind::interrupt())?, watch(SignalKind::terminate())?);

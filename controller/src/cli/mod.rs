@@ -6,6 +6,7 @@ mod command;
 mod connect;
 mod doctor;
 mod exec;
+mod mcp;
 mod sessions;
 mod setup;
 mod start;
@@ -20,7 +21,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
@@ -86,6 +87,8 @@ enum Command {
     Exec(exec::ExecArgs),
     /// Run a whole harness in a session: its terminal, signals and exit code are ours
     Run(exec::RunArgs),
+    /// Serve the tools of a session to a harness that speaks MCP, on stdin and stdout
+    Mcp(mcp::Args),
     /// Issue, list and revoke tokens of the running controller
     #[command(subcommand)]
     Token(sessions::TokenCommand),
@@ -154,6 +157,7 @@ async fn run(context: Context, command: Command) -> Outcome<u8> {
         Command::Connect(args) => connect::run(context, args).await,
         Command::Exec(args) => exec::exec(context, args).await,
         Command::Run(args) => exec::run(context, args).await,
+        Command::Mcp(args) => Box::pin(mcp::run(context, args)).await,
         Command::Token(command) => sessions::token(&context, command).await,
         Command::Session(command) => sessions::session(&context, command).await,
         Command::Audit(command) => audit::run(&context, command).await,
@@ -198,6 +202,8 @@ fn start_log(environment: &Environment) {
     let directives = environment.var("LEGION_LOG").unwrap_or("warn");
     let filter =
         directives.parse::<Targets>().unwrap_or_else(|_| Targets::new().with_default(tracing::Level::WARN));
+    // It logs whole frames.
+    let filter = filter.with_target("rmcp", LevelFilter::OFF);
     let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(false);
     tracing_subscriber::registry().with(layer).with(filter).init();
 }
