@@ -16,7 +16,7 @@ use tokio::time::sleep;
 use crate::audit::redact::Redactor;
 use crate::audit::{AuditLog, Event, Record};
 use crate::config::Config;
-use crate::dirs::{self, Dirs};
+use crate::dirs::{self, Dirs, SANDBOXES};
 use crate::environment::Environment;
 use crate::failure::{Failure, Outcome};
 use crate::limits::{AUDIT_COMMIT_WINDOW, MAX_ENDED_SESSIONS, MAX_SESSIONS};
@@ -34,20 +34,6 @@ use crate::token::{self, Digester, RANDOM_BYTES, Token};
 
 /// The file name of the exec-server, beside the controller's own.
 const EXEC_SERVER: &str = "legion-exec-server";
-
-/// Directories of sandboxes' sockets; the controller's process id follows.
-const SOCKETS: &str = "sandboxes-";
-
-/// Removes what controllers that were killed have left.
-fn sweep(run: &Path) {
-    for entry in std::fs::read_dir(run).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let pid = name.to_str().and_then(|name| name.strip_prefix(SOCKETS)?.parse::<u32>().ok());
-        if pid.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists()) {
-            let _ = std::fs::remove_dir_all(entry.path());
-        }
-    }
-}
 
 /// A running controller.
 pub struct Controller {
@@ -113,9 +99,11 @@ impl Controller {
         dirs::open_private(&dirs.state, environment.uid)?;
         dirs::open_private(&dirs.run, environment.uid)?;
         // Several controllers may share the state; sockets of sandboxes are told apart by process id.
-        sweep(&dirs.run);
-        let sockets =
-            dirs::open_private(&dirs.run.join(format!("{SOCKETS}{}", std::process::id())), environment.uid)?;
+        dirs::sweep(&dirs.run);
+        let sockets = dirs::open_private(
+            &dirs.run.join(format!("{SANDBOXES}{}", std::process::id())),
+            environment.uid,
+        )?;
         let audit = AuditLog::open(&dirs.audit(), environment.uid)?;
         let changes = Hub::open().map_err(|error| {
             Failure::unavailable(format_args!(
@@ -341,7 +329,7 @@ impl Controller {
         for session in &sessions {
             session.gone().await;
         }
-        let _ = std::fs::remove_dir(self.dirs.run.join(format!("{SOCKETS}{}", std::process::id())));
+        let _ = std::fs::remove_dir(self.dirs.run.join(format!("{SANDBOXES}{}", std::process::id())));
         self.note(&Record::new(Event::ControllerStopped).because(format!("process {}", std::process::id())));
     }
 

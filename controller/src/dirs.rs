@@ -12,6 +12,12 @@ use rustix::fs::{CWD, Mode, OFlags};
 use crate::environment::Environment;
 use crate::failure::{Failure, Outcome};
 
+/// Run-time directories of sandboxes' sockets; the controller's process id follows.
+pub const SANDBOXES: &str = "sandboxes-";
+
+/// Run-time directories of clients; the process id of the controller that runs one follows.
+pub const CLIENTS: &str = "client-";
+
 const PRIVATE: Mode = Mode::RWXU;
 
 /// Where a controller keeps its things. Directories are made when first used.
@@ -121,6 +127,19 @@ pub fn open_private(path: &Path, uid: u32) -> Outcome<OwnedFd> {
         )));
     }
     Ok(dir)
+}
+
+/// Removes what processes that were killed have left in the run-time directory.
+pub fn sweep(run: &Path) {
+    for entry in std::fs::read_dir(run).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let name = name.to_str().unwrap_or_default();
+        let pid = [SANDBOXES, CLIENTS].iter().find_map(|kind| name.strip_prefix(kind));
+        let pid = pid.and_then(|pid| pid.parse::<u32>().ok());
+        if pid.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists()) {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
 }
 
 fn make_private(path: &Path) -> io::Result<()> {

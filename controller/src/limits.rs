@@ -81,6 +81,9 @@ pub const CONTROL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Connections to the control socket at once.
 pub const MAX_CONTROL_CONNECTIONS: usize = 256;
 
+/// Entries looked at in a client's own directory: a client keeps some dozens, not thousands.
+pub const MAX_CLIENT_DIRECTORY_ENTRIES: usize = 4096;
+
 /// Largest configuration file, and largest `.env`.
 pub const MAX_CONFIG_BYTES: u64 = 1 << 20;
 

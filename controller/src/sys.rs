@@ -138,6 +138,14 @@ pub fn try_need(need: Need, user: Option<(u32, u32)>) -> io::Result<()> {
     })
 }
 
+/// Makes a program end (SIGTERM) with the thread that starts it, however that ends.
+pub fn end_with_parent(command: &mut Command) {
+    let before_exec =
+        || Ok(rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))?);
+    // SAFETY: between fork and exec the closure makes one system call.
+    unsafe { command.pre_exec(before_exec) };
+}
+
 fn check(result: i32) -> io::Result<i32> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }

@@ -35,12 +35,9 @@ impl Lease {
     /// own.
     pub(super) async fn open(context: &Context, wanted: &Wanted) -> Outcome<Self> {
         let own_config = context.common.config.is_some() || context.common.env_file.is_some();
-        let ttl = wanted.ttl()?;
-        let workspace = wanted.workspace.as_ref().map(|path| context.environment.resolve(path));
-        let cwd = context.environment.cwd.clone();
-        let persona = wanted.persona.clone();
         let dirs = context.dirs()?;
         if !own_config && let Some(mut client) = control::Client::connect(&dirs.control_socket()).await {
+            let SessionRequest { persona, workspace, cwd, ttl, .. } = request(context, wanted)?;
             let ttl_seconds = ttl.map(|ttl| ttl.as_secs());
             let request = Request::Open { persona, workspace, cwd, ttl_seconds, lease: true };
             return match client.ask(&request).await? {
@@ -49,12 +46,17 @@ impl Lease {
             };
         }
         let config = Config::load(&context.environment, &context.overrides(Vec::new()))?;
-        let connects = config.persona(persona.as_deref())?.connect.is_some();
-        let controller = Controller::start(context.environment.clone(), dirs, config)?;
+        Self::embed(context, config, wanted).await
+    }
+
+    /// Opens a session of a controller with this configuration, embedded for the session's lifetime.
+    pub(super) async fn embed(context: &Context, config: Config, wanted: &Wanted) -> Outcome<Self> {
+        let request = request(context, wanted)?;
+        let connects = config.persona(request.persona.as_deref())?.connect.is_some();
+        let controller = Controller::start(context.environment.clone(), context.dirs()?, config)?;
         if connects {
             listen(&controller).await?;
         }
-        let request = SessionRequest { persona, workspace, cwd, ttl, keep_idle: true };
         let opened = match control::open(&controller, request, &[]).await {
             Ok(opened) => opened,
             Err(failure) => {
@@ -104,6 +106,16 @@ impl Lease {
         });
         inside.unwrap_or_else(|| self.opened.cwd.clone())
     }
+}
+
+fn request(context: &Context, wanted: &Wanted) -> Outcome<SessionRequest> {
+    Ok(SessionRequest {
+        persona: wanted.persona.clone(),
+        workspace: wanted.workspace.as_ref().map(|path| context.environment.resolve(path)),
+        cwd: context.environment.cwd.clone(),
+        ttl: wanted.ttl()?,
+        keep_idle: true,
+    })
 }
 
 /// A harness in one sandbox reaches the session of the other through the first configured listener.

@@ -1,6 +1,8 @@
 //! `connect`: the exec-server protocol on stdin and stdout, one JSON message a line (SPEC 1.5). What Codex starts with
 //! `program = "legion-controller"`, `args = ["connect"]`.
 
+use std::ffi::OsString;
+
 use futures_util::{SinkExt, StreamExt};
 use legion_protocol::limits::MAX_MESSAGE_BYTES;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
@@ -11,6 +13,7 @@ use tokio_tungstenite::tungstenite::Message;
 
 use super::access::Lease;
 use super::{Context, Wanted};
+use crate::environment::Environment;
 use crate::failure::{Failure, Outcome};
 use crate::websocket::to_io;
 
@@ -18,6 +21,28 @@ use crate::websocket::to_io;
 pub(super) struct Args {
     #[command(flatten)]
     wanted: Wanted,
+}
+
+/// Names the variable through which `codex` gives options to the `connect` that Codex starts: the configuration that
+/// says how to start it is the same for all runs. A JSON array; options on the command line come after these.
+pub(super) const OPTIONS: &str = "LEGION_CONNECT_OPTIONS";
+
+/// The variable's value.
+pub(super) fn options_variable(options: &[String]) -> Outcome<String> {
+    serde_json::to_string(options).map_err(Failure::internal)
+}
+
+/// The arguments of this process with those of the variable put before them.
+pub(super) fn with_options(environment: &Environment, mut args: Vec<OsString>) -> Outcome<Vec<OsString>> {
+    if args.get(1).is_some_and(|command| command == "connect")
+        && let Some(text) = environment.var(OPTIONS)
+    {
+        let options: Vec<String> = serde_json::from_str(text).map_err(|error| {
+            Failure::usage(format_args!("{OPTIONS} is no JSON array of options: {error}"))
+        })?;
+        args.splice(2..2, options.into_iter().map(OsString::from));
+    }
+    Ok(args)
 }
 
 pub(super) async fn run(context: Context, args: Args) -> Outcome<u8> {

@@ -2,11 +2,13 @@
 
 mod access;
 mod audit;
+mod codex;
 mod command;
 mod connect;
 mod doctor;
 mod exec;
 mod mcp;
+mod program;
 mod sessions;
 mod setup;
 mod start;
@@ -89,6 +91,8 @@ enum Command {
     Run(exec::RunArgs),
     /// Serve the tools of a session to a harness that speaks MCP, on stdin and stdout
     Mcp(mcp::Args),
+    /// Run Codex with Legion as the only place for its commands and files
+    Codex(codex::Args),
     /// Issue, list and revoke tokens of the running controller
     #[command(subcommand)]
     Token(sessions::TokenCommand),
@@ -129,6 +133,10 @@ impl Context {
 /// Runs the command line to its exit code.
 pub fn main(environment: Environment, args: impl Iterator<Item = OsString>) -> ExitCode {
     start_log(&environment);
+    let args = match connect::with_options(&environment, args.collect()) {
+        Ok(args) => args,
+        Err(failure) => return report(&failure),
+    };
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
@@ -158,6 +166,7 @@ async fn run(context: Context, command: Command) -> Outcome<u8> {
         Command::Exec(args) => exec::exec(context, args).await,
         Command::Run(args) => exec::run(context, args).await,
         Command::Mcp(args) => Box::pin(mcp::run(context, args)).await,
+        Command::Codex(args) => codex::run(context, args).await,
         Command::Token(command) => sessions::token(&context, command).await,
         Command::Session(command) => sessions::session(&context, command).await,
         Command::Audit(command) => audit::run(&context, command).await,

@@ -31,7 +31,11 @@ pub(super) async fn run(context: &Context, command: SetupCommand) -> Outcome<u8>
     if !print {
         refuse_foreign(&path)?;
     }
-    let text = if url { by_url(context, &wanted).await? } else { by_program(context, &wanted) };
+    let text = if url {
+        by_url(context, &wanted).await?
+    } else {
+        codex_by_program(context, &options(context, &wanted))
+    };
     if print {
         return print_lines(&[text.trim_end().to_owned()]);
     }
@@ -52,22 +56,25 @@ fn refuse_foreign(path: &Path) -> Outcome<()> {
     }
 }
 
-fn by_program(context: &Context, wanted: &Wanted) -> String {
-    let mut args = vec!["connect".to_owned()];
-    let mut flag = |name: &str, value: Option<String>| {
-        if let Some(value) = value {
-            args.extend([name.to_owned(), value]);
-        }
-    };
-    let absolute = |path: &PathBuf| context.environment.resolve(path).display().to_string();
-    flag("--persona", wanted.persona.clone());
-    flag("--workspace", wanted.workspace.as_ref().map(absolute));
-    flag("--ttl", wanted.ttl.clone());
-    flag("--config", context.common.config.as_ref().map(absolute));
-    flag("--env-file", context.common.env_file.as_ref().map(absolute));
-    flag("--state-dir", context.common.state_dir.as_ref().map(absolute));
+/// `environments.toml` that makes Codex start `connect` with these options.
+pub(super) fn codex_by_program(context: &Context, options: &[String]) -> String {
+    let args: Vec<_> = std::iter::once("connect").chain(options.iter().map(String::as_str)).collect();
     let program = toml::Value::from(context.environment.executable.display().to_string());
     environments_toml(&format!("program = {program}\nargs = {}\n", toml::Value::from(args)))
+}
+
+/// Our own options for another of our processes, which may start elsewhere.
+pub(super) fn options(context: &Context, wanted: &Wanted) -> Vec<String> {
+    let absolute = |path: &PathBuf| context.environment.resolve(path).display().to_string();
+    let given = [
+        ("--persona", wanted.persona.clone()),
+        ("--workspace", wanted.workspace.as_ref().map(absolute)),
+        ("--ttl", wanted.ttl.clone()),
+        ("--config", context.common.config.as_ref().map(absolute)),
+        ("--env-file", context.common.env_file.as_ref().map(absolute)),
+        ("--state-dir", context.common.state_dir.as_ref().map(absolute)),
+    ];
+    given.into_iter().filter_map(|(name, value)| Some([name.to_owned(), value?])).flatten().collect()
 }
 
 async fn by_url(context: &Context, wanted: &Wanted) -> Outcome<String> {

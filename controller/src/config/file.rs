@@ -45,8 +45,7 @@ pub(super) struct PersonaFile {
     pub(super) mounts: Vec<MountFile>,
     #[serde(default)]
     pub(super) env: EnvFile,
-    #[serde(default)]
-    pub(super) workspace_parts: Vec<PathBuf>,
+    pub(super) workspace_parts: Option<Vec<PathBuf>>,
     #[serde(default)]
     pub(super) skeleton: bool,
     pub(super) connect: Option<ConnectFile>,

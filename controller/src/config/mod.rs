@@ -7,6 +7,7 @@ pub mod listen;
 pub mod names;
 pub mod persona;
 pub mod quantity;
+mod shipped;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -35,7 +36,7 @@ pub struct Config {
     pub secrets: Secrets,
     /// The file they came from; masked in a workspace that holds it.
     pub env_file: PathBuf,
-    /// Personas by name; `default` is always there.
+    /// Personas by name; `default` and those that are shipped are always there.
     pub personas: BTreeMap<String, Persona>,
 }
 
@@ -91,12 +92,21 @@ impl Config {
         let secrets = secret::read_env_file(&env_file, asked.is_some())?;
         let mut files = persona;
         files.entry(DEFAULT_PERSONA.to_owned()).or_default();
+        for (name, shipped) in shipped::personas()? {
+            files.entry(name).or_insert(shipped);
+        }
         let personas = files
             .into_iter()
             .map(|(name, file)| Ok((name.clone(), Persona::build(environment, name, file)?)))
             .collect::<Outcome<BTreeMap<_, _>>>()?;
-        check_connections(&personas)?;
-        Ok(Self { listen, hosts: controller.hosts, tls, secrets, env_file, personas })
+        let config = Self { listen, hosts: controller.hosts, tls, secrets, env_file, personas };
+        config.check()?;
+        Ok(config)
+    }
+
+    /// What personas say of each other; to be checked again after a change.
+    pub fn check(&self) -> Outcome<()> {
+        check_connections(&self.personas)
     }
 
     /// The persona of this name.
@@ -262,7 +272,7 @@ mod tests {
                 .persona(Some("nobody"))
                 .unwrap_err()
                 .message
-                .contains("has default")
+                .contains("has codex-client, codex-exec, default")
         );
     }
 }

@@ -177,8 +177,8 @@ pub struct Persona {
     pub network: Network,
     /// In the order written: later ones win.
     pub mounts: Vec<Mount>,
-    /// When not empty, only these directories of the workspace are inside; the rest of it is not there.
-    pub workspace_parts: Vec<PathBuf>,
+    /// When given, only these directories of the workspace are inside; the rest of it, which may be all, is not there.
+    pub workspace_parts: Option<Vec<PathBuf>>,
     /// Whether the private home starts with the files of `/etc/skel`.
     pub skeleton: bool,
     /// See [`Connect`].
@@ -227,9 +227,8 @@ impl Persona {
             },
             workspace_parts: file
                 .workspace_parts
-                .into_iter()
-                .map(|part| relative(part, &key("workspace_parts")))
-                .collect::<Outcome<_>>()?,
+                .map(|parts| parts.into_iter().map(|part| relative(part, &key("workspace_parts"))).collect())
+                .transpose()?,
             skeleton: file.skeleton,
             connect: file.connect.map(|connect| Connect {
                 persona: connect.persona,

@@ -163,6 +163,11 @@ pub fn build(spec: &Spec) -> Argv {
         mount(&mut argv, spec, item);
     }
     protections(&mut argv, spec);
+    if spec.parts.is_some() {
+        for place in spec.workspace_mounts() {
+            argv.push(&[&"--remount-ro", &place]);
+        }
+    }
     for place in spec.secrets.iter().flat_map(|(_, places)| places) {
         argv.file(place, b"");
     }
@@ -264,15 +269,16 @@ fn private_part(argv: &mut Argv, spec: &Spec) {
 /// The workspace at every place, whole or in parts.
 fn workspace(argv: &mut Argv, spec: &Spec) {
     for (place, fd) in spec.workspace_mounts().zip(fd::WORKSPACE) {
-        if spec.parts.is_empty() {
+        let Some(parts) = &spec.parts else {
             match spec.sources {
                 Sources::Descriptors => argv.push(&[&"--bind-fd", &fd.to_string(), &place]),
                 Sources::Paths | Sources::Staged => argv.push(&[&"--bind", &workspace_source(spec), &place]),
             }
             continue;
-        }
-        argv.push(&[&"--perms", &"0755", &"--dir", &place]);
-        for part in &spec.parts {
+        };
+        // Over whatever the view shows there.
+        argv.tmpfs("0755", ROOT_BYTES, &place);
+        for part in parts {
             argv.push(&[&"--bind", &workspace_source(spec).join(part), &place.join(part)]);
         }
     }

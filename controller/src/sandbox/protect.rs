@@ -50,9 +50,10 @@ impl Guards {
 
     /// The guards that lie in one of these parts; all, when there are no parts.
     #[must_use]
-    pub fn within(&self, parts: &[PathBuf]) -> Self {
-        let inside =
-            |path: &Path| parts.is_empty() || parts.iter().any(|part| path.starts_with(part) && path != part);
+    pub fn within(&self, parts: Option<&[PathBuf]>) -> Self {
+        let inside = |path: &Path| {
+            parts.is_none_or(|parts| parts.iter().any(|part| path.starts_with(part) && path != part))
+        };
         Self(
             self.0
                 .iter()

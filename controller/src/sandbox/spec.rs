@@ -62,8 +62,8 @@ pub struct Spec {
     pub mounts: Vec<Mount>,
     /// What is protected in the workspace.
     pub guards: Guards,
-    /// When not empty, only these parts of the workspace are inside.
-    pub parts: Vec<PathBuf>,
+    /// When given, only these parts of the workspace are inside.
+    pub parts: Option<Vec<PathBuf>>,
     /// Files shown read-only with this content: path inside, content.
     pub files: Vec<(PathBuf, Vec<u8>)>,
     /// Files the private home starts with: name, content.
@@ -125,7 +125,8 @@ impl Spec {
             Network::Host => read_resolv_conf(),
             Network::None => None,
         };
-        if let Some(missing) = persona.workspace_parts.iter().find(|part| !workspace.join(part).is_dir()) {
+        let parts = persona.workspace_parts.as_deref();
+        if let Some(missing) = parts.into_iter().flatten().find(|part| !workspace.join(part).is_dir()) {
             return Err(Failure::config(format_args!(
                 "persona {} shows {} of the workspace {}, and there is no such directory: make it",
                 persona.name,
@@ -139,11 +140,12 @@ impl Spec {
             network: persona.network,
             workspace: workspace.to_owned(),
             mounts: existing(persona)?,
-            guards: plan.guards.within(&persona.workspace_parts),
-            parts: persona.workspace_parts.clone(),
+            guards: plan.guards.within(parts),
+            parts: parts.map(<[PathBuf]>::to_vec),
             files,
             skeleton: if persona.skeleton { read_skeleton() } else { Vec::new() },
-            externals: plan.externals.clone(),
+            // They belong to a repository that is not shown when only parts of the workspace are.
+            externals: if parts.is_none() { plan.externals.clone() } else { Vec::new() },
             secrets: Vec::new(),
             limits: persona.limits.clone(),
             hidden,

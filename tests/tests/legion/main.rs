@@ -11,6 +11,7 @@ mod ways;
 mod as_root;
 mod audit_log;
 mod canaries;
+mod codex_command;
 mod codex_reconnect;
 mod codex_refused;
 mod codex_scenarios;

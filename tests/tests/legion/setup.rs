@@ -223,7 +223,8 @@ async fn completions() {
         let finished = legion::run(&scratch, &["completions", shell]).await;
         finished.assert_success();
         assert!(finished.stdout.contains(word), "{shell}");
-        for subcommand in ["start", "connect", "exec", "run", "token", "session", "audit", "setup", "doctor"]
+        for subcommand in
+            ["start", "connect", "exec", "run", "token", "session", "audit", "setup", "doctor", "codex"]
         {
             assert!(finished.stdout.contains(subcommand), "{subcommand} in {shell}");
         }

@@ -20,7 +20,7 @@ fn spec(view: View, mount_at: MountAt) -> Spec {
             Mount { mode: MountMode::Tmpfs, from: None, to: "/home/u/p/cache".into() },
         ],
         guards,
-        parts: Vec::new(),
+        parts: None,
         files: Vec::new(),
         skeleton: Vec::new(),
         secrets: vec![("/opt/x/.env".into(), vec!["/roles/.env".into()])],
@@ -53,6 +53,23 @@ fn spec(view: View, mount_at: MountAt) -> Spec {
 
 fn text(spec: &Spec) -> String {
     build(spec).args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn of_a_workspace_in_parts_nothing_else_is_shown() {
+    // Where the view shows the host, the rest must be covered.
+    let mut whole = spec(View::HostRo, MountAt::Host);
+    whole.workspace = "/srv/p".into();
+    let none = Spec { parts: Some(Vec::new()), ..whole.clone() };
+    let some = Spec { parts: Some(vec!["output".into()]), ..whole };
+    for spec in [&none, &some] {
+        let text = text(spec);
+        assert!(!text.contains("--bind-fd 8"), "{text}");
+        let shown = position(&text, "--ro-bind /srv /srv");
+        let covered = position(&text, "--tmpfs /srv/p");
+        assert!(shown < covered && covered < position(&text, "--remount-ro /srv/p"), "{text}");
+    }
+    assert!(text(&some).contains("/output /srv/p/output"));
 }
 
 fn position(text: &str, part: &str) -> usize {

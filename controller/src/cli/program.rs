@@ -1,0 +1,90 @@
+//! A client's program: where it is, what of it a sandbox must show, running it here.
+
+use std::path::{Path, PathBuf};
+
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::termios::isatty;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::config::{Mount, MountMode};
+use crate::environment::Environment;
+use crate::failure::{Failure, Outcome};
+use crate::sys;
+
+/// Places of the host that no view shows.
+const NOT_SHOWN: [&str; 5] = ["/home", "/root", "/run", "/tmp", "/var/tmp"];
+
+/// A program on the host.
+pub(super) struct Program {
+    /// Absolute, without links.
+    pub(super) path: PathBuf,
+    /// Read-only mounts without which a sandbox that shows the host would not show it.
+    pub(super) mounts: Vec<Mount>,
+}
+
+impl Program {
+    /// Finds it in `$PATH`.
+    pub(super) fn find(environment: &Environment, name: &str) -> Outcome<Self> {
+        let found = environment.find_program(name).and_then(|path| path.canonicalize().ok());
+        let path = found.ok_or_else(|| {
+            Failure::unavailable(format_args!("there is no {name} in PATH: install it, or correct PATH"))
+        })?;
+        let mounts = shown_by(&path, environment.home());
+        Ok(Self { path, mounts })
+    }
+}
+
+/// The program alone, or the packages it comes with.
+fn shown_by(path: &Path, home: Option<&Path>) -> Vec<Mount> {
+    let hidden = NOT_SHOWN.iter().any(|dir| path.starts_with(dir));
+    if !hidden && !home.is_some_and(|home| path.starts_with(home)) {
+        return Vec::new();
+    }
+    let packages = path.ancestors().filter(|dir| dir.file_name().is_some_and(|name| name == "node_modules"));
+    let shown = packages.last().unwrap_or(path).to_owned();
+    vec![Mount { mode: MountMode::Ro, from: Some(shown.clone()), to: shown }]
+}
+
+/// Runs a program with our terminal, environment changes applied; its exit code is ours. It does not outlive us.
+pub(super) async fn run(mut command: std::process::Command) -> Outcome<u8> {
+    let watch =
+        |kind| signal(kind).map_err(|error| Failure::internal(format_args!("cannot watch signals: {error}")));
+    let (mut interrupt, mut terminate) = (watch(SignalKind::interrupt())?, watch(SignalKind::terminate())?);
+    let mut hangup = watch(SignalKind::hangup())?;
+    sys::end_with_parent(&mut command);
+    let program = command.get_program().to_owned();
+    let mut child = tokio::process::Command::from(command).spawn().map_err(|error| {
+        Failure::unavailable(format_args!("cannot start {}: {error}", program.to_string_lossy()))
+    })?;
+    let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+    let pass_on = |signal| pid.map(|pid| kill_process(pid, signal));
+    // What is typed at a terminal reaches the program without us.
+    let at_terminal = isatty(rustix::stdio::stdin());
+    let status = loop {
+        tokio::select! {
+            status = child.wait() => break status.map_err(Failure::internal)?,
+            _ = interrupt.recv() => if !at_terminal { pass_on(Signal::INT); },
+            _ = terminate.recv() => { pass_on(Signal::TERM); }
+            _ = hangup.recv() => { pass_on(Signal::HUP); }
+        }
+    };
+    let by_signal = std::os::unix::process::ExitStatusExt::signal(&status).map(|number| 128 + number);
+    Ok(status.code().or(by_signal).and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_hidden_is_mounted_and_no_more_than_needed() {
+        let home = Path::new("/srv/u");
+        let shown = |path: &str| {
+            let mounts = shown_by(Path::new(path), Some(home));
+            mounts.into_iter().map(|mount| mount.to.display().to_string()).collect::<Vec<_>>()
+        };
+        assert!(shown("/usr/lib/node_modules/x/bin/x.js").is_empty());
+        assert_eq!(shown("/srv/u/.opencode/bin/opencode"), ["/srv/u/.opencode/bin/opencode"]);
+        assert_eq!(shown("/var/tmp/n/node_modules/a/node_modules/b/x"), ["/var/tmp/n/node_modules"]);
+    }
+}
