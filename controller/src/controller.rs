@@ -19,7 +19,7 @@ use crate::config::Config;
 use crate::dirs::{self, Dirs, SANDBOXES};
 use crate::environment::Environment;
 use crate::failure::{Failure, Outcome};
-use crate::limits::{AUDIT_COMMIT_WINDOW, MAX_ENDED_SESSIONS, MAX_SESSIONS};
+use crate::limits::{AUDIT_COMMIT_WINDOW, CHECKPOINT_INTERVAL, MAX_ENDED_SESSIONS, MAX_SESSIONS};
 use crate::memory::Trim;
 use crate::sandbox::bwrap::Bwrap;
 use crate::sandbox::cgroup::Cgroups;
@@ -51,6 +51,8 @@ pub struct Controller {
     audit: RefCell<AuditLog>,
     /// Told when a record was deferred.
     deferred: Rc<Notify>,
+    /// Told when a record was written.
+    unsigned: Rc<Notify>,
     /// Changes of workspaces.
     pub changes: Rc<Hub>,
     /// Gives memory back after large messages.
@@ -104,7 +106,7 @@ impl Controller {
             &dirs.run.join(format!("{SANDBOXES}{}", std::process::id())),
             environment.uid,
         )?;
-        let audit = AuditLog::open(&dirs.audit(), environment.uid)?;
+        let audit = AuditLog::open(&dirs.state, environment.uid, &config.audit)?;
         let changes = Hub::open().map_err(|error| {
             Failure::unavailable(format_args!(
                 "cannot watch workspaces: {error}; raise fs.inotify.max_user_instances"
@@ -118,6 +120,7 @@ impl Controller {
             exec_server,
             audit: RefCell::new(audit),
             deferred: Rc::default(),
+            unsigned: Rc::default(),
             trim: Rc::default(),
             changes,
             digester: Digester::new(&key),
@@ -130,13 +133,14 @@ impl Controller {
             dirs,
         });
         controller.flush_deferred();
+        controller.sign_in_time();
         let started = Record::new(Event::ControllerStarted).because(format!(
             "legion-controller {}, process {}",
             env!("CARGO_PKG_VERSION"),
             std::process::id()
         ));
         controller.record(&started).map_err(|error| {
-            Failure::config(format_args!(
+            Failure::unavailable(format_args!(
                 "cannot write the audit log in {}: {error}",
                 controller.dirs.audit().display()
             ))
@@ -151,7 +155,32 @@ impl Controller {
 
     /// Writes a record and returns its number.
     pub fn record(&self, record: &Record) -> io::Result<u64> {
+        self.unsigned.notify_one();
         self.audit.borrow_mut().append(record)
+    }
+
+    fn sign(&self) {
+        if let Err(error) = self.audit.borrow_mut().checkpoint() {
+            tracing::error!(%error, "the audit log cannot be signed");
+        }
+    }
+
+    /// Signs what has not been signed for long enough, as long as the controller lives.
+    fn sign_in_time(self: &Rc<Self>) {
+        let (controller, unsigned) = (Rc::downgrade(self), Rc::clone(&self.unsigned));
+        tokio::task::spawn_local(async move {
+            loop {
+                unsigned.notified().await;
+                sleep(CHECKPOINT_INTERVAL).await;
+                match controller.upgrade() {
+                    Some(controller) if controller.audit.borrow().is_unsigned() => {
+                        controller.sign();
+                    }
+                    Some(_) => {}
+                    None => return,
+                }
+            }
+        });
     }
 
     /// Writes a record of something that has happened already and cannot be refused any more.
@@ -331,6 +360,7 @@ impl Controller {
         }
         let _ = std::fs::remove_dir(self.dirs.run.join(format!("{SANDBOXES}{}", std::process::id())));
         self.note(&Record::new(Event::ControllerStopped).because(format!("process {}", std::process::id())));
+        self.sign();
     }
 
     /// Whether a moment has passed.

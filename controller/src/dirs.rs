@@ -55,7 +55,7 @@ impl Dirs {
 
     /// The audit log's directory.
     pub fn audit(&self) -> PathBuf {
-        self.state.join("audit")
+        self.state.join(crate::audit::DIRECTORY)
     }
 
     /// The admin socket.
@@ -163,7 +163,10 @@ pub fn write_private(dir: &OwnedFd, name: &str, content: &[u8]) -> io::Result<()
     let _ = rustix::fs::unlinkat(dir, temporary.as_str(), rustix::fs::AtFlags::empty());
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::openat(dir, temporary.as_str(), flags, Mode::RUSR | Mode::WUSR)?;
-    io::Write::write_all(&mut std::fs::File::from(file), content)?;
+    let mut file = std::fs::File::from(file);
+    io::Write::write_all(&mut file, content)?;
+    // The name must not come to stand for less, even when the machine dies now.
+    file.sync_all()?;
     rustix::fs::renameat(dir, temporary.as_str(), dir, name)?;
     Ok(())
 }

@@ -102,6 +102,42 @@ pub const MAX_RECORD_ITEMS: usize = 256;
 /// Longest line of the audit log: the bound on a reader, far above what the two bounds before allow for honest calls.
 pub const MAX_RECORD_LINE_BYTES: usize = 4 << 20;
 
+/// Longest a file of the audit log gets unless the configuration says otherwise: what an editor still opens.
+pub const DEFAULT_AUDIT_FILE_BYTES: u64 = 64 << 20;
+
+/// Least the configuration may ask for: the records of a few calls.
+pub const MIN_AUDIT_FILE_BYTES: u64 = 4 << 10;
+
+/// Records between two signatures: a forger gains at most these.
+pub const CHECKPOINT_RECORDS: u64 = 100;
+
+/// Time after which fewer are signed.
+pub const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Largest private key that is read; Ed25519 in PKCS#8 takes 83 bytes.
+pub const MAX_KEY_BYTES: u64 = 4 << 10;
+
+/// How far the clock may be put right without a record: what time services do all day.
+pub const CLOCK_TOLERANCE: Duration = Duration::from_secs(1);
+
+/// Outcomes kept while nothing can be written; beyond it they are counted.
+pub const MAX_KEPT_RECORDS: usize = 4 * MAX_DEFERRED_RECORDS;
+
+/// Milliseconds between two records of what was lost.
+pub const LOSS_INTERVAL: i64 = 10_000;
+
+/// Records on their way to syslog.
+pub const MAX_QUEUED_SYSLOG: usize = 4096;
+
+/// Longest message to syslog: it must fit a datagram.
+pub const MAX_SYSLOG_BYTES: usize = 60 << 10;
+
+/// Time a receiver of syslog has to take a message.
+pub const SYSLOG_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// After a failure nothing is sent for so long.
+pub const SYSLOG_RETRY: Duration = Duration::from_secs(1);
+
 /// Changes of one workspace not looked at yet; beyond it everything protected is looked at instead.
 pub const MAX_QUEUED_CHANGES: usize = 65_536;
 

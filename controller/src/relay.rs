@@ -182,7 +182,7 @@ impl Connection {
             None => None,
             Some(object) => {
                 self.session.count_call();
-                Some(self.controller.record(&self.call_record(method, object)).map_err(|error| {
+                Some(self.controller.record(&self.call_record(&id, method, object)).map_err(|error| {
                     tracing::error!(%error, "a call is refused because it cannot be recorded");
                     refuse(ErrorObject::new(
                         ErrorCode::Refused,
@@ -210,12 +210,29 @@ impl Connection {
             .then(|| format!("more than {MAX_TRACKED_PROCESSES} processes are running: end some"))
     }
 
-    fn call_record(&self, method: Method, object: Object) -> Record {
+    fn call_record(&self, id: &RequestId, method: Method, object: Object) -> Record {
         let mut record = self.record(Event::Call);
+        record.process = object.process_id.as_ref().and_then(|process| self.start_of(process));
+        record.request = Some(match id {
+            RequestId::Text(text) => RequestId::Text(self.controller.redactor.text(text).into()),
+            RequestId::Integer(_) => id.clone(),
+        });
         record.method = Some(method.name().to_owned());
         record.object = Some(object);
         record.decision = Some(Decision::Allow);
         record
+    }
+
+    /// Number of the record that started a process, answered or not.
+    fn start_of(&self, process_id: &str) -> Option<u64> {
+        let running = self.session.running().borrow();
+        running.get(process_id).map(|command| command.call).or_else(|| {
+            let pending = self.pending.borrow();
+            let is_start = |pending: &&Pending| {
+                pending.method == Method::ProcessStart && pending.process_id.as_deref() == Some(process_id)
+            };
+            pending.values().find(is_start)?.call
+        })
     }
 
     /// A record of this connection.

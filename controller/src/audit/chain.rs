@@ -1,11 +1,16 @@
 //! The hash chain (security.md 7): `{"e":{…},"p":<previous hash>,"h":<hash>}`, one record a line, where the hash is
 //! SHA-256 over the previous hash as hex text, a line feed, and the exact bytes of `e`. Pure.
 //!
-//! The chain shows changes, removals and reordering. It cannot show a cut tail: for that a head must be kept elsewhere.
+//! The chain shows changes, removals and reordering. It cannot show a cut tail: for that a head must be kept elsewhere. A
+//! chain whose tail was lost goes on from that head with a `gap` record that says which records are missing.
+
+use std::borrow::Cow;
 
 use ring::digest;
 use serde::Deserialize;
 use serde_json::value::RawValue;
+
+use super::mark::Range;
 
 /// The hash before the first record.
 pub const GENESIS: &str = "0000000000000000000000000000000000000000000000000000000000000000";
@@ -44,10 +49,28 @@ pub struct Line<'a> {
     pub h: &'a str,
 }
 
-/// The number of a record.
-#[derive(Deserialize)]
-struct Numbered {
-    seq: u64,
+/// What the chain itself reads of a record.
+#[derive(Debug, Deserialize)]
+pub struct Marked<'a> {
+    /// Its number.
+    pub seq: u64,
+    /// What happened.
+    #[serde(borrow, default)]
+    pub event: Cow<'a, str>,
+    /// What the log says of itself.
+    #[serde(borrow, default)]
+    pub log: Option<&'a RawValue>,
+}
+
+impl Marked<'_> {
+    /// The mark of a record of the log's own.
+    ///
+    /// # Errors
+    /// One line when there is none, or one of another kind.
+    pub fn mark<T: for<'de> Deserialize<'de>>(&self) -> Result<T, String> {
+        serde_json::from_str(self.log.map_or("null", RawValue::get))
+            .map_err(|error| format!("record {} does not say what it must: {error}", self.seq))
+    }
 }
 
 impl<'a> Line<'a> {
@@ -56,11 +79,9 @@ impl<'a> Line<'a> {
         serde_json::from_str(text).map_err(|error| format!("it is no audit record: {error}"))
     }
 
-    /// The record's number.
-    pub fn seq(&self) -> Result<u64, String> {
-        serde_json::from_str::<Numbered>(self.e.get())
-            .map(|numbered| numbered.seq)
-            .map_err(|error| format!("it has no number: {error}"))
+    /// The record's number and kind.
+    pub fn marked(&self) -> Result<Marked<'a>, String> {
+        serde_json::from_str(self.e.get()).map_err(|error| format!("it has no number: {error}"))
     }
 }
 
@@ -84,13 +105,20 @@ impl Head {
     ///
     /// # Errors
     /// One line that says what does not fit.
-    pub fn follow(&self, text: &str) -> Result<Self, String> {
-        let line = Line::parse(text)?;
-        let seq = line.seq()?;
-        if seq != self.seq + 1 {
+    pub fn follow(&self, line: &Line<'_>, marked: &Marked<'_>) -> Result<Self, String> {
+        let seq = marked.seq;
+        if marked.event == "gap" {
+            let missing: Range = marked.mark()?;
+            let fits = missing.from == self.seq + 1
+                && missing.to >= missing.from
+                && missing.to + 1 == seq
+                && missing.after.as_deref() == Some(&self.hash);
+            if !fits {
+                return Err(format!("record {seq} tells of another gap than the one before it"));
+            }
+        } else if seq != self.seq + 1 {
             return Err(format!("record {} should follow, but this is record {seq}", self.seq + 1));
-        }
-        if line.p != self.hash {
+        } else if line.p != self.hash {
             return Err(format!(
                 "record {seq} does not follow the record before it: its previous hash differs"
             ));
@@ -123,7 +151,10 @@ mod tests {
     }
 
     fn verify(lines: &[String]) -> Result<Head, String> {
-        lines.iter().try_fold(Head::default(), |head, line| head.follow(line))
+        lines.iter().try_fold(Head::default(), |head, text| {
+            let line = Line::parse(text)?;
+            head.follow(&line, &line.marked()?)
+        })
     }
 
     #[test]
@@ -138,6 +169,22 @@ mod tests {
     #[test]
     fn hex_is_lower_case_and_in_order() {
         assert_eq!(hex(&[0x00, 0x1f, 0xa0, 0xff]), "001fa0ff");
+    }
+
+    #[test]
+    fn a_gap_is_accepted_only_where_it_says_what_is_missing() {
+        let lines = chain(3);
+        let head = verify(&lines).unwrap();
+        let gap = |seq: u64, from: u64, to: u64, after: &str| {
+            let entry = format!(
+                r#"{{"seq":{seq},"event":"gap","log":{{"from":{from},"to":{to},"after":"{after}"}}}}"#
+            );
+            let text = line(&entry, "kept elsewhere", &link("kept elsewhere", &entry));
+            verify(&[lines.clone(), vec![text]].concat()).is_ok()
+        };
+        assert!(gap(9, 4, 8, &head.hash));
+        assert!(!gap(9, 4, 8, "another") && !gap(9, 3, 8, &head.hash) && !gap(9, 4, 9, &head.hash));
+        assert!(!gap(4, 4, 3, &head.hash));
     }
 
     proptest! {

@@ -1,92 +1,107 @@
-//! Reading the log back: verifying the chain, the last records, following.
+//! Reading the log back, file after file; a reader that is asked again after the end sees what was appended.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader};
-use std::path::Path;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
 
-use super::chain::Head;
-use super::log::FILE_NAME;
+use super::files;
 use crate::limits::MAX_RECORD_LINE_BYTES;
 
-/// Why a log does not verify.
-#[derive(Debug, thiserror::Error)]
-pub enum VerifyError {
-    /// It cannot be read.
-    #[error("cannot read the audit log: {0}")]
-    Io(#[from] io::Error),
-    /// The chain is broken.
-    #[error("{file} line {line}: {why}")]
-    Broken {
-        /// File name.
-        file: &'static str,
-        /// From 1.
-        line: u64,
-        /// One line.
-        why: String,
-    },
+/// Bytes read at once.
+const BUFFER: usize = 256 << 10;
+
+/// The whole lines of one file.
+pub struct LineReader<R> {
+    reader: BufReader<R>,
+    bytes: Vec<u8>,
+    whole: bool,
 }
 
-/// Checks the whole chain and returns its head.
-pub fn verify(dir: &Path) -> Result<Head, VerifyError> {
-    let mut lines = Lines::open(dir)?;
-    let mut head = Head::default();
-    let mut number = 0;
-    while let Some(text) = lines.next_line()? {
-        number += 1;
-        let broken = |why: String| VerifyError::Broken { file: FILE_NAME, line: number, why };
-        if !text.ends_with('\n') {
-            return Err(broken("the last line is torn: the next record that is written cuts it".to_owned()));
+impl<R: Read> LineReader<R> {
+    /// Of this reader.
+    pub fn new(reader: R) -> Self {
+        Self { reader: BufReader::with_capacity(BUFFER, reader), bytes: Vec::new(), whole: false }
+    }
+
+    /// Reads up to the next line feed; whether there was one. Half a line is kept for later.
+    pub fn advance(&mut self) -> io::Result<bool> {
+        if self.whole {
+            self.bytes.clear();
+            self.whole = false;
         }
-        head = head.follow(&text).map_err(broken)?;
-    }
-    Ok(head)
-}
-
-/// The lines of a log, each with its line feed; a reader that is asked again after the end sees what was appended.
-pub struct Lines {
-    reader: BufReader<File>,
-    partial: Vec<u8>,
-}
-
-impl Lines {
-    /// Opens the log in `dir` at its beginning.
-    pub fn open(dir: &Path) -> io::Result<Self> {
-        Ok(Self {
-            reader: BufReader::with_capacity(1 << 16, File::open(dir.join(FILE_NAME))?),
-            partial: Vec::new(),
-        })
-    }
-
-    /// The next line; a last line without line feed is returned as it is.
-    pub fn next_line(&mut self) -> io::Result<Option<String>> {
-        let whole = self.fill()?;
-        if !whole && self.partial.is_empty() {
-            return Ok(None);
-        }
-        String::from_utf8(std::mem::take(&mut self.partial))
-            .map(Some)
-            .map_err(|_| io::Error::other("a line is not UTF-8"))
-    }
-
-    /// The next line that is complete; an unfinished one is kept for later.
-    pub fn next_complete(&mut self) -> io::Result<Option<String>> {
-        if self.fill()? { self.next_line() } else { Ok(None) }
-    }
-
-    /// Reads up to the next line feed; whether there was one.
-    fn fill(&mut self) -> io::Result<bool> {
-        while !self.partial.ends_with(b"\n") {
+        while !self.whole {
             let chunk = self.reader.fill_buf()?;
             if chunk.is_empty() {
                 return Ok(false);
             }
-            let end = chunk.iter().position(|byte| *byte == b'\n').map_or(chunk.len(), |end| end + 1);
-            self.partial.extend_from_slice(&chunk[..end]);
-            self.reader.consume(end);
-            if self.partial.len() > MAX_RECORD_LINE_BYTES {
+            let feed = memchr::memchr(b'\n', chunk);
+            let taken = feed.map_or(chunk.len(), |feed| feed + 1);
+            self.bytes.extend_from_slice(&chunk[..taken]);
+            self.reader.consume(taken);
+            self.whole = feed.is_some();
+            if self.bytes.len() > MAX_RECORD_LINE_BYTES {
                 return Err(io::Error::other(format!("a line is longer than {MAX_RECORD_LINE_BYTES} bytes")));
             }
         }
         Ok(true)
+    }
+
+    /// The line [`Self::advance`] has found, without its line feed.
+    pub fn line(&self) -> io::Result<&str> {
+        let bytes = self.bytes.strip_suffix(b"\n").unwrap_or(&self.bytes);
+        std::str::from_utf8(bytes).map_err(|_| io::Error::other("a line is not UTF-8"))
+    }
+
+    /// Bytes of half a line at the end.
+    pub fn torn(&self) -> usize {
+        if self.whole { 0 } else { self.bytes.len() }
+    }
+}
+
+/// The whole lines of all files.
+pub struct Lines {
+    dir: PathBuf,
+    number: u32,
+    reader: Option<LineReader<File>>,
+}
+
+impl Lines {
+    /// Begins at the first file of a log directory. There may be none yet.
+    pub fn open(dir: &Path) -> Self {
+        Self { dir: dir.to_owned(), number: 0, reader: None }
+    }
+
+    /// Goes to the next line; whether there is one.
+    pub fn advance(&mut self) -> io::Result<bool> {
+        loop {
+            if let Some(reader) = &mut self.reader
+                && reader.advance()?
+            {
+                return Ok(true);
+            }
+            let Some(next) = self.next_file()? else { return Ok(false) };
+            // The file may have got its last lines after we looked and before the next file was made.
+            if let Some(reader) = &mut self.reader
+                && reader.advance()?
+            {
+                return Ok(true);
+            }
+            self.reader = Some(LineReader::new(File::open(self.dir.join(files::name(next)))?));
+            self.number = next;
+        }
+    }
+
+    /// The line [`Self::advance`] has gone to.
+    pub fn line(&self) -> io::Result<&str> {
+        self.reader.as_ref().map_or(Ok(""), LineReader::line)
+    }
+
+    fn next_file(&self) -> io::Result<Option<u32>> {
+        let dir = match File::open(&self.dir) {
+            Ok(dir) => dir,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        Ok(files::list(&dir)?.into_iter().find(|number| *number > self.number))
     }
 }

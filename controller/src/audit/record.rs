@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use legion_protocol::RequestId;
 use serde::Serialize;
+
+use super::mark::Mark;
 
 /// What happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -40,6 +43,20 @@ pub enum Event {
     PathSetAside,
     /// A torn last line was cut.
     TornTail,
+    /// A new file goes on where the one before was full.
+    LogRotated,
+    /// The chain so far is signed.
+    Checkpoint,
+    /// Records that had been written are missing.
+    Gap,
+    /// Records of which the head kept outside knows nothing.
+    Unconfirmed,
+    /// The head kept outside is gone.
+    HeadLost,
+    /// The clock did not go as time does.
+    ClockJumped,
+    /// Records could not be written, or not be sent on.
+    RecordsLost,
 }
 
 /// What was decided.
@@ -190,6 +207,12 @@ pub struct Record {
     /// Number of the `call` record an outcome belongs to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub call: Option<u64>,
+    /// Number of the `process/start` record of the process a call is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub process: Option<u64>,
+    /// The client's own id of the request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request: Option<RequestId>,
     /// Number of the harness connection in its session, from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connection: Option<u64>,
@@ -217,9 +240,12 @@ pub struct Record {
     /// What could not be protected, a line each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// Handshakes dropped unanswered since the last refusal.
+    /// Handshakes dropped unanswered since the last refusal; records that were lost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dropped: Option<u64>,
+    /// What the log says of itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log: Option<Mark>,
     /// Whose word it is.
     pub source: Source,
 }
@@ -233,6 +259,8 @@ impl Record {
             persona: None,
             workspace: None,
             call: None,
+            process: None,
+            request: None,
             connection: None,
             actor: None,
             method: None,
@@ -243,6 +271,7 @@ impl Record {
             sandbox: None,
             notes: Vec::new(),
             dropped: None,
+            log: None,
             source: Source::Controller,
         }
     }
@@ -251,6 +280,13 @@ impl Record {
     #[must_use]
     pub fn because(mut self, reason: impl Into<String>) -> Self {
         self.reason = Some(reason.into());
+        self
+    }
+
+    /// The same record with what the log says of itself.
+    #[must_use]
+    pub fn marked(mut self, mark: Mark) -> Self {
+        self.log = Some(mark);
         self
     }
 

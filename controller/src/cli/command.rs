@@ -8,6 +8,7 @@ use futures_util::{SinkExt, StreamExt};
 use legion_protocol::jsonrpc::{self, ReceivedError};
 use legion_protocol::process::{EnvPolicy, Inherit, Signal as Sent, Stream};
 use legion_protocol::{Chunk, Head, Method, PathUri, RequestId, StringMap, process, session};
+use rustix::termios::isatty;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio::net::UnixStream;
@@ -17,6 +18,7 @@ use tokio_tungstenite::tungstenite::Message;
 
 use super::Context;
 use super::access::Lease;
+use super::audit::tell_head;
 use super::streams::{Output, Progress, next_chunk, read_stdin};
 use super::terminal::{self, RawMode};
 use crate::failure::{Failure, Outcome};
@@ -48,6 +50,10 @@ pub(super) async fn run(context: &Context, lease: Lease, command: Command) -> Ou
         Err(failure) => Err(failure),
     };
     lease.release().await;
+    // To a program that reads our stderr it would look like the command's.
+    if isatty(rustix::stdio::stderr()) && command.capture.is_none() {
+        tell_head(&context.dirs()?);
+    }
     code
 }
 

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use serde::Serialize;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use super::audit::tell_head;
 use super::sessions::write_token_file;
 use super::{Context, Wanted, print_json, print_lines};
 use crate::config::Config;
@@ -66,6 +67,7 @@ pub(super) async fn run(context: Context, args: Args) -> Outcome<u8> {
         let _ = rustix::fs::unlinkat(&run, name, rustix::fs::AtFlags::empty());
     }
     controller.shut_down().await;
+    tell_head(&controller.dirs);
     drop(lock);
     served.map(|()| 0)
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
+use super::audit::AuditFile;
 use super::persona::{MountAt, MountMode, Network, View};
 
 /// The whole file.
@@ -13,6 +14,8 @@ use super::persona::{MountAt, MountMode, Network, View};
 pub struct ConfigFile {
     #[serde(default)]
     pub(super) controller: ControllerFile,
+    #[serde(default)]
+    pub(super) audit: AuditFile,
     #[serde(default)]
     pub(super) persona: BTreeMap<String, PersonaFile>,
 }

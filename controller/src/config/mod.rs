@@ -2,6 +2,7 @@
 //!
 //! Invariant: a [`Config`] is valid. Paths are absolute, listeners are safe to open, personas are complete.
 
+mod audit;
 pub mod file;
 pub mod listen;
 pub mod names;
@@ -17,6 +18,7 @@ use crate::failure::{Failure, Outcome};
 use crate::limits::MAX_CONFIG_BYTES;
 use crate::secret::{self, Secrets};
 
+pub use audit::{AuditOptions, Syslog};
 pub use listen::ListenUrl;
 pub use persona::{Connect, Limits, Mount, MountAt, MountMode, Network, Persona, View};
 
@@ -36,6 +38,8 @@ pub struct Config {
     pub secrets: Secrets,
     /// The file they came from; masked in a workspace that holds it.
     pub env_file: PathBuf,
+    /// How the audit log is kept.
+    pub audit: AuditOptions,
     /// Personas by name; `default` and those that are shipped are always there.
     pub personas: BTreeMap<String, Persona>,
 }
@@ -72,7 +76,8 @@ impl Config {
     }
 
     fn build(environment: &Environment, overrides: &Overrides, file: file::ConfigFile) -> Outcome<Self> {
-        let file::ConfigFile { controller, persona } = file;
+        let file::ConfigFile { controller, audit, persona } = file;
+        let audit = AuditOptions::build(&audit)?;
         let texts = match (&overrides.listen[..], controller.listen) {
             ([], Some(configured)) => configured,
             ([], None) => vec!["ws://127.0.0.1:0".to_owned()],
@@ -99,7 +104,7 @@ impl Config {
             .into_iter()
             .map(|(name, file)| Ok((name.clone(), Persona::build(environment, name, file)?)))
             .collect::<Outcome<BTreeMap<_, _>>>()?;
-        let config = Self { listen, hosts: controller.hosts, tls, secrets, env_file, personas };
+        let config = Self { listen, hosts: controller.hosts, tls, secrets, env_file, audit, personas };
         config.check()?;
         Ok(config)
     }
@@ -259,6 +264,8 @@ mod tests {
             ("[persona.x]\nworkspace_parts = [\"/a\"]\n", "`/a`"),
             ("[persona.x]\nprotect = [\"a\"]\n", "`a`"),
             ("[persona.x]\nprotect = [\"+../a\"]\n", "`../a`"),
+            ("[audit]\nsync = \"never\"\n", "unknown variant `never`"),
+            ("[audit]\nfile_size = \"1KiB\"\n", "audit.file_size"),
             ("[persona.x.limits]\nmemory = \"lots\"\n", "`lots`"),
             ("x", "legion.toml:1:2"),
         ] {

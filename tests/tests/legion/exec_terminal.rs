@@ -4,11 +4,19 @@
 
 use legion_tests::child::within;
 use legion_tests::scratch::Scratch;
+use legion_tests::terminal::Left;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::termios::LocalModes;
 use tokio::io::AsyncWriteExt;
 
 use crate::ways::Way;
+
+/// What the command has shown: at a terminal, the end of the session adds one line.
+fn shown(left: &Left) -> &str {
+    let (shown, head) = left.screen.split_once("audit head: record ").expect("the head is told");
+    assert_eq!(head.lines().count(), 1, "{left:?}");
+    shown
+}
 
 in_both_ways!(
     all_three_streams_are_a_terminal,
@@ -30,7 +38,7 @@ async fn all_three_streams_are_a_terminal(way: Way) {
         "test -t 0 && test -t 1 && test -t 2 && echo \"a terminal, $TERM\"; tty; : > /dev/tty; exit 3";
     let left = way.at_terminal(&scratch, script, ROWS, COLUMNS).finish().await;
     assert_eq!(left.status.code(), Some(3), "{left:?}");
-    assert_eq!(left.screen, "a terminal, xterm\r\n/dev/pts/0\r\n");
+    assert_eq!(shown(&left), "a terminal, xterm\r\n/dev/pts/0\r\n");
 }
 
 async fn the_size_is_that_of_the_terminal_outside(way: Way) {
@@ -39,7 +47,7 @@ async fn the_size_is_that_of_the_terminal_outside(way: Way) {
     let script =
         "until [ \"$(stty size)\" = '37 111' ]; do sleep 0.01; done; stty size; tput lines; tput cols";
     let left = way.at_terminal(&scratch, script, ROWS, COLUMNS).finish().await;
-    assert_eq!(left.screen, format!("{ROWS} {COLUMNS}\r\n{ROWS}\r\n{COLUMNS}\r\n"), "{left:?}");
+    assert_eq!(shown(&left), format!("{ROWS} {COLUMNS}\r\n{ROWS}\r\n{COLUMNS}\r\n"), "{left:?}");
 }
 
 async fn a_resize_is_passed_on(way: Way) {
@@ -68,7 +76,7 @@ async fn keys_are_passed_on_and_echoed_once(way: Way) {
     terminal.keys("hidden\r").await;
     let left = terminal.finish().await;
     assert!(left.status.success(), "{left:?}");
-    assert_eq!(left.screen, "ready\r\nzwei é\r\ngot zwei é\r\n6 keys\r\n");
+    assert_eq!(shown(&left), "ready\r\nzwei é\r\ngot zwei é\r\n6 keys\r\n");
 }
 
 async fn control_c_interrupts(way: Way) {
@@ -79,7 +87,7 @@ async fn control_c_interrupts(way: Way) {
     terminal.keys("\u{3}").await;
     let left = terminal.finish().await;
     assert_eq!(left.status.code(), Some(7), "{left:?}");
-    assert_eq!(left.screen, "ready\r\n^Cinterrupted\r\n");
+    assert_eq!(shown(&left), "ready\r\n^Cinterrupted\r\n");
 }
 
 async fn control_d_ends_the_input(way: Way) {
@@ -89,7 +97,7 @@ async fn control_d_ends_the_input(way: Way) {
     terminal.keys("one\rtwo\r\u{4}").await;
     let left = terminal.finish().await;
     assert!(left.status.success(), "{left:?}");
-    assert!(left.screen.ends_with("2\r\n"), "{left:?}");
+    assert!(shown(&left).ends_with("2\r\n"), "{left:?}");
 }
 
 async fn the_terminal_is_left_as_it_was_found(way: Way) {
@@ -137,7 +145,7 @@ async fn exec_without_tty_gives_none() {
     let args = ["exec", "--workspace", &workspace, "--", "bash", "-c", script];
     let left =
         legion_tests::terminal::Terminal::spawn(&scratch, &program, &args, ROWS, COLUMNS).finish().await;
-    assert_eq!(left.screen, "no terminal\r\n", "{left:?}");
+    assert_eq!(shown(&left), "no terminal\r\n", "{left:?}");
 }
 
 #[tokio::test]

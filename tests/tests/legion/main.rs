@@ -10,6 +10,8 @@ mod ways;
 
 mod as_root;
 mod audit_log;
+mod audit_search;
+mod audit_trouble;
 mod canaries;
 mod codex_command;
 mod codex_reconnect;

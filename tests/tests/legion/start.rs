@@ -87,12 +87,18 @@ async fn it_stops_in_good_order() {
         controller.signal(signal);
         let finished = controller.finish().await;
         finished.assert_success();
-        assert_eq!(finished.stderr, "");
+        let audit = Audit::read(&scratch);
+        let head = audit.records().last().unwrap();
+        assert_eq!(head["event"], "checkpoint");
+        assert!(
+            finished.stderr.starts_with(&format!("audit head: record {} ", head["seq"])),
+            "{finished:#?}"
+        );
+        assert_eq!(finished.stderr.lines().count(), 1, "{finished:#?}");
         // The lock stays: to remove it would be a race with the next controller.
         let left: Vec<_> = fs::read_dir(&run).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(left, ["controller.lock"]);
-        let audit = Audit::read(&scratch);
-        let last = audit.records().last().unwrap();
+        let last = audit.records().iter().rfind(|record| record["event"] != "checkpoint").unwrap();
         assert_eq!(last["event"], "controllerStopped", "{:#?}", audit.lines());
         for event in ["sessionEnded", "sandboxEnded"] {
             assert_eq!(audit.events(event).count(), 1, "{:#?}", audit.lines());

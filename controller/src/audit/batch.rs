@@ -1,0 +1,78 @@
+//! Entries become lines after a head, with a checkpoint wherever one is due. Pure: the moment is passed in.
+
+use std::io;
+
+use super::chain::{self, Head};
+use super::checkpoint::Signer;
+use super::clock::Moment;
+use super::mark::Mark;
+use super::record::{Event, Record};
+use crate::limits::{CHECKPOINT_RECORDS, MAX_RECORD_LINE_BYTES};
+
+/// A record's text without its number: the time comes first, the opening brace with the number is added when it is
+/// written.
+pub fn entry(record: &Record, at: Moment) -> io::Result<String> {
+    let body = serde_json::to_string(record)?;
+    // `body` is an object with at least one member.
+    Ok(format!("\"time\":\"{:.3}\",{}", at.wall, &body[1..]))
+}
+
+/// Lines to be written together.
+pub struct Lines {
+    /// The lines.
+    pub text: String,
+    /// The chain's end after them.
+    pub head: Head,
+    /// Number of the last checkpoint.
+    pub signed: u64,
+}
+
+/// Lines in the making.
+pub struct Batch<'a> {
+    signer: &'a Signer,
+    now: Moment,
+    done: Lines,
+}
+
+impl<'a> Batch<'a> {
+    /// No lines yet, after `head`.
+    pub fn new(signer: &'a Signer, now: Moment, head: Head, checkpoint: u64) -> Self {
+        Self { signer, now, done: Lines { text: String::new(), head, signed: checkpoint } }
+    }
+
+    /// Adds an entry, after a checkpoint when one is due: the last line is always the last entry.
+    pub fn add(&mut self, rest: &str) -> io::Result<()> {
+        if self.done.head.seq.saturating_sub(self.done.signed) >= CHECKPOINT_RECORDS {
+            self.sign()?;
+        }
+        self.chain(rest)
+    }
+
+    /// The lines, with a checkpoint at the end if that is wanted and something has none after it.
+    pub fn finish(mut self, sign: bool) -> io::Result<Lines> {
+        if sign && self.done.head.seq > self.done.signed {
+            self.sign()?;
+        }
+        Ok(self.done)
+    }
+
+    fn sign(&mut self) -> io::Result<()> {
+        let mark = Mark::Checkpoint(self.signer.sign(&self.done.head));
+        self.chain(&entry(&Record::new(Event::Checkpoint).marked(mark), self.now)?)?;
+        self.done.signed = self.done.head.seq;
+        Ok(())
+    }
+
+    fn chain(&mut self, rest: &str) -> io::Result<()> {
+        let seq = self.done.head.seq + 1;
+        let entry = format!("{{\"seq\":{seq},{rest}");
+        let hash = chain::link(&self.done.head.hash, &entry);
+        let line = chain::line(&entry, &self.done.head.hash, &hash);
+        if line.len() > MAX_RECORD_LINE_BYTES {
+            return Err(io::Error::other(format!("a record of {} bytes is too long", line.len())));
+        }
+        self.done.text.push_str(&line);
+        self.done.head = Head { seq, hash };
+        Ok(())
+    }
+}
