@@ -1,34 +1,42 @@
 //! The gate: what becomes of one frame from a harness. Pure.
 //!
 //! Invariant: a frame is forwarded only if its head and, for a guarded method, its parameters decode into the very
-//! types the exec-server decodes. Unknown methods, wrong directions and unreadable frames do not pass.
+//! types the exec-server decodes, and the policy allows it. Unknown methods, wrong directions and unreadable frames do
+//! not pass, whatever the policy says.
+
+pub mod call;
 
 use legion_protocol::method::{Direction, Guard};
-use legion_protocol::object::{ProcessIdOnly, params, params_in};
-use legion_protocol::{
-    ErrorObject, Head, Method, PathUri, RequestId, capability, environment, fs, http, process, session,
-};
+use legion_protocol::object::{ProcessIdOnly, params};
+use legion_protocol::{ErrorObject, Head, Method, RequestId, session};
 use serde_json::value::RawValue;
 
 use crate::audit::record::Object;
 use crate::audit::redact::Redactor;
+use crate::policy::refusal::{self, Kind};
+use crate::policy::{Action, Decision, Rules, Sight, Verdict};
+use call::{Call, Decoder};
+
+/// What a frame is judged by.
+#[derive(Clone, Copy)]
+pub struct Judge<'a> {
+    /// Takes secrets out of what is recorded and answered.
+    pub redactor: &'a Redactor,
+    /// The session's rules.
+    pub rules: &'a Rules,
+    /// How they see a call.
+    pub sight: Sight<'a>,
+}
 
 /// What to do with a frame.
 #[derive(Debug)]
 pub enum Ruling {
     /// Forward it as it is.
     Forward(Box<Forwarded>),
+    /// Ask a person first.
+    Ask(Box<Forwarded>, Box<Decided>),
     /// Answer it with an error.
-    Refuse {
-        /// Of the request; -1 when there is none to name.
-        id: RequestId,
-        /// What the harness is told.
-        error: ErrorObject,
-        /// The wire name, when there was one.
-        method: Option<String>,
-        /// Not even a frame, or one that breaks the protocol.
-        violation: bool,
-    },
+    Refuse(Box<Refused>),
     /// Break the connection off, as the exec-server would (SPEC 2.4).
     Close(String),
 }
@@ -46,195 +54,150 @@ pub struct Forwarded {
     pub process_id: Option<String>,
     /// What an `initialize` says of the client.
     pub client: Option<String>,
+    /// The rule that allowed it.
+    pub rule: Option<String>,
 }
 
-/// Judges one frame.
-pub fn judge(text: &str, redactor: &Redactor) -> Ruling {
-    match Head::parse(text) {
-        Ok(Head::Request { id, method, params }) => request(id, &method, params, redactor),
-        Ok(Head::Notification { method, .. }) => match Method::from_name(&method) {
-            Some(method) if method.direction() == Direction::ClientNotification => {
-                Ruling::Forward(Box::new(Forwarded {
-                    id: None,
-                    method,
-                    call: None,
-                    process_id: None,
-                    client: None,
+/// A frame that does not pass.
+#[derive(Debug)]
+pub struct Refused {
+    /// Of the request; -1 when there is none to name.
+    pub id: RequestId,
+    /// What the harness is told.
+    pub error: ErrorObject,
+    /// The wire name, when there was one.
+    pub method: Option<String>,
+    /// What it was about, when that could be read.
+    pub object: Option<Object>,
+    /// The rule that refused it.
+    pub rule: Option<String>,
+    /// Not even a frame, or one that breaks the protocol.
+    pub violation: bool,
+}
+
+/// What was decided on.
+#[derive(Debug)]
+pub struct Decided {
+    /// The call.
+    pub action: Action,
+    /// The answer.
+    pub decision: Decision,
+}
+
+impl Judge<'_> {
+    /// Judges one frame.
+    pub fn judge(&self, text: &str) -> Ruling {
+        match Head::parse(text) {
+            Ok(Head::Request { id, method, params }) => self.request(id, &method, params),
+            Ok(Head::Notification { method, .. }) => match Method::from_name(&method) {
+                Some(method) if method.direction() == Direction::ClientNotification => {
+                    Ruling::Forward(Box::new(Forwarded::free(None, method)))
+                }
+                _ => {
+                    Ruling::Close(format!("`{}` is no notification of a client", self.redactor.text(&method)))
+                }
+            },
+            Ok(Head::Response { id, .. } | Head::Error { id, .. }) => {
+                Ruling::Close(format!("an answer to {id}, which nobody asked"))
+            }
+            Err(detail) => {
+                let error = ErrorObject::unparsable("exec-server websocket", &detail);
+                Ruling::Refuse(Box::new(Refused {
+                    violation: true,
+                    ..Refused::new(RequestId::UNPARSABLE, error, None)
                 }))
             }
-            _ => Ruling::Close(format!("`{}` is no notification of a client", redactor.text(&method))),
-        },
-        Ok(Head::Response { id, .. } | Head::Error { id, .. }) => {
-            Ruling::Close(format!("an answer to {id}, which nobody asked"))
         }
-        Err(detail) => Ruling::Refuse {
-            id: RequestId::UNPARSABLE,
-            error: ErrorObject::unparsable("exec-server websocket", &detail),
-            method: None,
-            violation: true,
-        },
+    }
+
+    fn request(&self, id: RequestId, name: &str, raw: Option<&RawValue>) -> Ruling {
+        let known = Method::from_name(name).filter(|method| method.direction() == Direction::ClientRequest);
+        let Some(method) = known else {
+            let error = ErrorObject::method_not_found(name);
+            return Ruling::Refuse(Box::new(Refused::new(id, error, Some(self.redactor.text(name)))));
+        };
+        if method.guard() == Guard::Free {
+            return match self.free(method, raw) {
+                Ok(forwarded) => Ruling::Forward(Box::new(Forwarded { id: Some(id), ..forwarded })),
+                Err(error) => Ruling::Refuse(Box::new(Refused::new(id, error, Some(name.to_owned())))),
+            };
+        }
+        let sight = (!self.rules.is_open()).then_some(self.sight);
+        match (Decoder { redactor: self.redactor, sight }).decode(method, raw) {
+            Ok(call) => self.guarded(id, method, call),
+            Err(error) => Ruling::Refuse(Box::new(Refused::new(id, error, Some(name.to_owned())))),
+        }
+    }
+
+    /// A free method: only what the relay follows is decoded; the exec-server judges the rest itself.
+    fn free(&self, method: Method, raw: Option<&RawValue>) -> Result<Forwarded, ErrorObject> {
+        let free = Forwarded::free(None, method);
+        Ok(match method {
+            Method::Initialize => {
+                let client = params::<session::Initialize>(raw)?.client_name;
+                Forwarded { client: Some(self.redactor.text(&client)), ..free }
+            }
+            Method::ProcessRead => {
+                let id = raw.and_then(|raw| serde_json::from_str::<ProcessIdOnly<'_>>(raw.get()).ok());
+                Forwarded { process_id: id.map(|id| id.process_id.into_owned()), ..free }
+            }
+            _ => free,
+        })
+    }
+
+    fn guarded(&self, id: RequestId, method: Method, call: Call) -> Ruling {
+        let Call { object, what, process_id } = call;
+        let mut forwarded =
+            Forwarded { id: Some(id), call: Some(object), process_id, ..Forwarded::free(None, method) };
+        if self.rules.is_open() {
+            return Ruling::Forward(Box::new(forwarded));
+        }
+        let action = Action { method: method.name(), what };
+        let decision = self.rules.decide(&action);
+        match decision.verdict {
+            Verdict::Allow => {
+                forwarded.rule = decision.rule().map(str::to_owned);
+                Ruling::Forward(Box::new(forwarded))
+            }
+            Verdict::Ask => Ruling::Ask(Box::new(forwarded), Box::new(Decided { action, decision })),
+            Verdict::Deny => {
+                Ruling::Refuse(Box::new(self.refused(forwarded, Kind::Denied, &Decided { action, decision })))
+            }
+        }
+    }
+
+    /// A call that the policy, or the person it asked, does not let pass.
+    pub fn refused(&self, forwarded: Forwarded, kind: Kind, decided: &Decided) -> Refused {
+        let error = refusal::error(kind, &decided.decision, &decided.action, self.redactor);
+        let method = Some(forwarded.method.name().to_owned());
+        Refused {
+            object: forwarded.call,
+            rule: decided.decision.rule().map(str::to_owned),
+            ..Refused::new(forwarded.id.unwrap_or(RequestId::UNPARSABLE), error, method)
+        }
     }
 }
 
-fn request(id: RequestId, name: &str, raw: Option<&RawValue>, redactor: &Redactor) -> Ruling {
-    let known = Method::from_name(name).filter(|method| method.direction() == Direction::ClientRequest);
-    let Some(method) = known else {
-        let error = ErrorObject::method_not_found(name);
-        return Ruling::Refuse { id, error, method: Some(redactor.text(name)), violation: false };
-    };
-    let decoded = match method.guard() {
-        Guard::Guarded => {
-            object(method, raw, redactor).map(|(object, process_id)| (Some(object), process_id, None))
-        }
-        Guard::Free => free(method, raw, redactor),
-    };
-    match decoded {
-        Ok((call, process_id, client)) => {
-            Ruling::Forward(Box::new(Forwarded { id: Some(id), method, call, process_id, client }))
-        }
-        Err(error) => Ruling::Refuse { id, error, method: Some(name.to_owned()), violation: false },
+impl Forwarded {
+    fn free(id: Option<RequestId>, method: Method) -> Self {
+        Self { id, method, call: None, process_id: None, client: None, rule: None }
     }
 }
 
-type Decoded = (Option<Object>, Option<String>, Option<String>);
-
-/// A free method: only what the relay follows is decoded; the exec-server judges the rest itself.
-fn free(method: Method, raw: Option<&RawValue>, redactor: &Redactor) -> Result<Decoded, ErrorObject> {
-    Ok(match method {
-        Method::Initialize => {
-            let client = params::<session::Initialize>(raw)?.client_name;
-            (None, None, Some(redactor.text(&client)))
-        }
-        Method::ProcessRead => {
-            let id = raw.and_then(|raw| serde_json::from_str::<ProcessIdOnly<'_>>(raw.get()).ok());
-            (None, id.map(|id| id.process_id.into_owned()), None)
-        }
-        _ => (None, None, None),
-    })
-}
-
-/// Decodes the parameters of a guarded call: what it is about, and the process id when its end is tracked.
-fn object(
-    method: Method,
-    raw: Option<&RawValue>,
-    redactor: &Redactor,
-) -> Result<(Object, Option<String>), ErrorObject> {
-    let path = |path: &PathUri| Some(redactor.text(&path.path().to_string_lossy()));
-    let size = |length: usize| Some(length as u64);
-    let object = match method {
-        Method::ProcessStart => {
-            let start: process::Start = params(raw)?;
-            let object = command(&start, redactor);
-            return Ok((object, Some(start.process_id)));
-        }
-        Method::ProcessWrite => {
-            let write: process::Write = params(raw)?;
-            Object { bytes: size(write.chunk.0.len()), ..of_process(&write.process_id, redactor) }
-        }
-        Method::ProcessSignal => of_process(&params::<process::SendSignal>(raw)?.process_id, redactor),
-        Method::ProcessTerminate | Method::LegionCloseStdin => {
-            of_process(&params::<process::ProcessRef>(raw)?.process_id, redactor)
-        }
-        Method::EnvironmentConfigRead => {
-            Object { path: path(&params::<environment::ConfigRead>(raw)?.cwd), ..Object::default() }
-        }
-        Method::CapabilitiesDiscover => {
-            Object { path: path(&params::<capability::Discover>(raw)?.cwd), ..Object::default() }
-        }
-        Method::CapabilityRootsDiscover => {
-            let roots = params::<capability::DiscoverRoots>(raw)?.roots;
-            Object { path: roots.first().and_then(|root| path(&root.path)), ..Object::default() }
-        }
-        Method::HttpRequest => {
-            let request: http::HttpRequest = params(raw)?;
-            let url = format!("{} {}", request.method, request.url);
-            let bytes = request.body_base64.and_then(|body| size(body.0.len()));
-            Object { url: Some(redactor.text(&url)), bytes, ..Object::default() }
-        }
-        _ => file_object(method, raw, redactor)?,
-    };
-    Ok((object, None))
-}
-
-/// What a guarded `fs/*` call is about.
-fn file_object(method: Method, raw: Option<&RawValue>, redactor: &Redactor) -> Result<Object, ErrorObject> {
-    let path = |path: &PathUri| Some(redactor.text(&path.path().to_string_lossy()));
-    let size = |length: usize| Some(length as u64);
-    Ok(match method {
-        Method::FsWriteFile => {
-            let write: fs::WriteFile<&RawValue> = params_in(raw)?;
-            let bytes = decoded_length(write.data_base64.get())?;
-            Object { path: path(&write.path), bytes: Some(bytes), ..Object::default() }
-        }
-        Method::FsCreateDirectory => {
-            let create: fs::CreateDirectory = params(raw)?;
-            let recursive = Some(create.recursive.unwrap_or(true));
-            Object { path: path(&create.path), recursive, ..Object::default() }
-        }
-        Method::FsRemove => {
-            let remove: fs::Remove = params(raw)?;
-            let recursive = Some(remove.recursive.unwrap_or(true));
-            Object { path: path(&remove.path), recursive, ..Object::default() }
-        }
-        Method::FsWalk => Object { path: path(&params::<fs::Walk>(raw)?.path), ..Object::default() },
-        Method::FsCopy => {
-            let copy: fs::Copy = params(raw)?;
-            let recursive = Some(copy.recursive);
-            let destination = path(&copy.destination_path);
-            Object { path: path(&copy.source_path), destination, recursive, ..Object::default() }
-        }
-        Method::FsOpen => {
-            let open: fs::Open = params(raw)?;
-            let handle_id = Some(redactor.text(&open.handle_id));
-            Object { path: path(&open.path), handle_id, ..Object::default() }
-        }
-        Method::FsWriteBlock => {
-            let block: fs::WriteBlock = params(raw)?;
-            let handle_id = Some(redactor.text(&block.handle_id));
-            Object { handle_id, bytes: size(block.chunk.0.len()), ..Object::default() }
-        }
-        Method::FsWatchMissing => {
-            let watch: fs::WatchMissing = params(raw)?;
-            Object { path: watch.missing.first().and_then(path), ..Object::default() }
-        }
-        // Every other one names one path.
-        _ => Object { path: path(&params::<fs::OnPath>(raw)?.path), ..Object::default() },
-    })
-}
-
-/// Bytes of a JSON string of base64, from its length: the content is megabytes that only the exec-server needs.
-fn decoded_length(json: &str) -> Result<u64, ErrorObject> {
-    let text = json
-        .strip_prefix('"')
-        .and_then(|rest| rest.strip_suffix('"'))
-        .ok_or_else(|| ErrorObject::invalid_params("invalid type: dataBase64 must be a string"))?;
-    let padding = text.bytes().rev().take(2).filter(|byte| *byte == b'=').count();
-    Ok((text.len() / 4 * 3).saturating_sub(padding) as u64)
-}
-
-fn of_process(id: &str, redactor: &Redactor) -> Object {
-    Object { process_id: Some(redactor.text(id)), ..Object::default() }
-}
-
-fn command(start: &process::Start, redactor: &Redactor) -> Object {
-    let metadata = start.metadata.clone().unwrap_or_default();
-    Object {
-        argv: Some(redactor.list(start.argv.iter().map(String::as_str))),
-        cwd: Some(redactor.text(&start.cwd.path().to_string_lossy())),
-        env: Some(redactor.list(start.env.0.keys().map(String::as_str).collect::<Vec<_>>().into_iter())),
-        tty: Some(start.tty),
-        thread_id: metadata.thread_id.map(|id| redactor.text(&id)),
-        tool_call_id: metadata.tool_call_id.map(|id| redactor.text(&id)),
-        ..of_process(&start.process_id, redactor)
+impl Refused {
+    fn new(id: RequestId, error: ErrorObject, method: Option<String>) -> Self {
+        Self { id, error, method, object: None, rule: None, violation: false }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::action::Places;
 
     fn ruling(text: &str) -> Ruling {
-        judge(text, &Redactor::default())
+        let (redactor, rules, places) = (Redactor::default(), Rules::default(), Places::default());
+        Judge { redactor: &redactor, rules: &rules, sight: Sight { places: &places, look: None } }.judge(text)
     }
 
     fn forwarded(text: &str) -> Forwarded {
@@ -246,7 +209,7 @@ mod tests {
 
     fn refused(text: &str) -> i64 {
         match ruling(text) {
-            Ruling::Refuse { error, .. } => error.code.number(),
+            Ruling::Refuse(refused) => refused.error.code.number(),
             other => panic!("{other:?}"),
         }
     }

@@ -138,6 +138,33 @@ pub const SYSLOG_TIMEOUT: Duration = Duration::from_secs(1);
 /// After a failure nothing is sent for so long.
 pub const SYSLOG_RETRY: Duration = Duration::from_secs(1);
 
+/// Longest shell script that is taken apart; a longer one is opaque to the policy.
+pub const MAX_SCRIPT_BYTES: usize = 64 << 10;
+
+/// Most tokens of a script that is taken apart.
+pub const MAX_SCRIPT_TOKENS: usize = 4096;
+
+/// Constructs of a script that could lie in each other: the parser's time doubles with each.
+pub const MAX_SCRIPT_NESTING: usize = 16;
+
+/// How deep scripts in scripts and programs that run programs are followed.
+pub const MAX_READING_DEPTH: usize = 16;
+
+/// Programs of one command that are looked at.
+pub const MAX_COMMAND_PARTS: usize = 256;
+
+/// Words of one program that are looked at.
+pub const MAX_COMMAND_WORDS: usize = 4096;
+
+/// Rules of one persona, or of one workspace: each call is held against all of them.
+pub const MAX_RULES: usize = 1024;
+
+/// What a person or a model is shown of one command or path.
+pub const MAX_SHOWN_PART_CHARS: usize = 200;
+
+/// Links followed on the way of one path, as the kernel counts them.
+pub const MAX_LINKS: usize = 40;
+
 /// Changes of one workspace not looked at yet; beyond it everything protected is looked at instead.
 pub const MAX_QUEUED_CHANGES: usize = 65_536;
 

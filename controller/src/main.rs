@@ -15,6 +15,7 @@ mod gate;
 mod limits;
 mod listener;
 mod memory;
+mod policy;
 mod relay;
 mod sandbox;
 mod secret;

@@ -25,6 +25,7 @@ use crate::audit::{Event, Record};
 use crate::controller::Controller;
 use crate::gate::{self, Forwarded, Ruling};
 use crate::limits::{DRAIN_TIMEOUT, MAX_QUEUED_ANSWERS, MAX_TRACKED_PROCESSES};
+use crate::policy::refusal::Kind;
 use crate::sandbox::launch::Upstream;
 use crate::session::{RunningCommand, Session, millis};
 use crate::websocket::fragments;
@@ -150,15 +151,13 @@ impl Connection {
     /// Judges and records one frame; whether it is to be forwarded.
     fn admit(&self, text: &str) -> Result<bool, Refused> {
         self.controller.trim.moved(text.len());
-        match gate::judge(text, &self.controller.redactor) {
+        let rules = self.session.rules();
+        let judge = self.session.judge(&self.controller, &rules);
+        match judge.judge(text) {
             Ruling::Forward(forwarded) => self.forward(*forwarded).map(|()| true),
-            Ruling::Refuse { id, error, method, violation } => {
-                let event = if violation { Event::Violation } else { Event::Call };
-                let mut record = self.record(event).because(self.controller.redactor.text(&error.message));
-                record.method = method;
-                record.decision = Some(Decision::Deny);
-                self.controller.note(&record);
-                Err(Refused::Answer(jsonrpc::error_text(&id, &error)))
+            Ruling::Refuse(refused) => Err(self.refuse(*refused)),
+            Ruling::Ask(forwarded, decided) => {
+                Err(self.refuse(judge.refused(*forwarded, Kind::NotAsked, &decided)))
             }
             Ruling::Close(why) => {
                 self.controller.note(&self.record(Event::Violation).because(why.clone()));
@@ -167,8 +166,20 @@ impl Connection {
         }
     }
 
+    /// Records a refusal; what is answered.
+    fn refuse(&self, refused: gate::Refused) -> Refused {
+        let event = if refused.violation { Event::Violation } else { Event::Call };
+        let mut record = self.record(event).because(self.controller.redactor.text(&refused.error.message));
+        record.method = refused.method;
+        record.object = refused.object;
+        record.rule = refused.rule;
+        record.decision = Some(Decision::Deny);
+        self.controller.note(&record);
+        Refused::Answer(jsonrpc::error_text(&refused.id, &refused.error))
+    }
+
     fn forward(&self, forwarded: Forwarded) -> Result<(), Refused> {
-        let Forwarded { id, method, call, process_id, client } = forwarded;
+        let Forwarded { id, method, call, process_id, client, rule } = forwarded;
         if let Some(client) = client {
             self.actor.borrow_mut().client = Some(client);
         }
@@ -182,13 +193,15 @@ impl Connection {
             None => None,
             Some(object) => {
                 self.session.count_call();
-                Some(self.controller.record(&self.call_record(&id, method, object)).map_err(|error| {
-                    tracing::error!(%error, "a call is refused because it cannot be recorded");
-                    refuse(ErrorObject::new(
-                        ErrorCode::Refused,
-                        format!("Legion cannot record this call: {error}"),
-                    ))
-                })?)
+                Some(self.controller.record(&self.call_record(&id, method, object, rule)).map_err(
+                    |error| {
+                        tracing::error!(%error, "a call is refused because it cannot be recorded");
+                        refuse(ErrorObject::new(
+                            ErrorCode::Refused,
+                            format!("Legion cannot record this call: {error}"),
+                        ))
+                    },
+                )?)
             }
         };
         self.pending.borrow_mut().insert(id, Pending { method, call, started, process_id });
@@ -210,8 +223,9 @@ impl Connection {
             .then(|| format!("more than {MAX_TRACKED_PROCESSES} processes are running: end some"))
     }
 
-    fn call_record(&self, id: &RequestId, method: Method, object: Object) -> Record {
+    fn call_record(&self, id: &RequestId, method: Method, object: Object, rule: Option<String>) -> Record {
         let mut record = self.record(Event::Call);
+        record.rule = rule;
         record.process = object.process_id.as_ref().and_then(|process| self.start_of(process));
         record.request = Some(match id {
             RequestId::Text(text) => RequestId::Text(self.controller.redactor.text(text).into()),

@@ -28,8 +28,10 @@ use crate::token::Digest;
 
 mod companion;
 mod housing;
+mod outlook;
 
 pub use companion::{Companion, MARK, environments_toml};
+pub use outlook::Outlook;
 
 /// Why a session ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,6 +104,7 @@ pub struct Session {
     pub expires: Timestamp,
     pub(crate) digest: Digest,
     deadline: Instant,
+    outlook: Outlook,
     run_as: RunAs,
     companion: Companion,
     sandbox: Mutex<Option<Rc<Sandbox>>>,
@@ -132,6 +135,7 @@ impl Session {
         Rc::new(Self {
             id,
             digest,
+            outlook: Outlook::new(&persona, &workspace.path),
             workspace,
             run_as,
             companion,

@@ -109,6 +109,9 @@ pub struct Object {
     /// The command.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub argv: Option<Vec<String>>,
+    /// The name the program is told it has, when the client gives one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub arg0: Option<String>,
     /// Its directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
@@ -127,6 +130,12 @@ pub struct Object {
     /// A file or directory, or the source of a copy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
+    /// Further paths of a call that names several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<String>,
+    /// Whether a file is opened to be replaced.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub write: Option<bool>,
     /// Where a copy goes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub destination: Option<String>,
@@ -228,6 +237,9 @@ pub struct Record {
     /// What was decided.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decision: Option<Decision>,
+    /// The id of the rule that decided.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
     /// Why: of a refusal or an end, one line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -266,6 +278,7 @@ impl Record {
             method: None,
             object: None,
             decision: None,
+            rule: None,
             reason: None,
             outcome: None,
             sandbox: None,

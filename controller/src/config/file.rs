@@ -7,6 +7,8 @@ use serde::Deserialize;
 
 use super::audit::AuditFile;
 use super::persona::{MountAt, MountMode, Network, View};
+use crate::policy::Verdict;
+use crate::policy::rule::RuleFile;
 
 /// The whole file.
 #[derive(Debug, Default, Deserialize)]
@@ -37,9 +39,10 @@ pub(super) struct TlsSection {
     pub(super) key: PathBuf,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PersonaFile {
+    pub(super) extends: Option<String>,
     pub(super) workspace: Option<PathBuf>,
     pub(super) view: Option<View>,
     pub(super) mount_at: Option<MountAt>,
@@ -49,23 +52,63 @@ pub(super) struct PersonaFile {
     #[serde(default)]
     pub(super) env: EnvFile,
     pub(super) workspace_parts: Option<Vec<PathBuf>>,
-    #[serde(default)]
-    pub(super) skeleton: bool,
+    pub(super) skeleton: Option<bool>,
     pub(super) connect: Option<ConnectFile>,
     #[serde(default)]
     pub(super) limits: LimitsFile,
     #[serde(default)]
     pub(super) protect: Vec<String>,
-    #[serde(default)]
-    pub(super) toolchains: bool,
+    pub(super) toolchains: Option<bool>,
     pub(super) unix_sockets: Option<bool>,
-    #[serde(default)]
-    pub(super) debug: bool,
+    pub(super) debug: Option<bool>,
     pub(super) ttl: Option<String>,
     pub(super) idle: Option<String>,
+    #[serde(default)]
+    pub(super) rule: Vec<RuleFile>,
+    pub(super) default: Option<Verdict>,
+    pub(super) opaque: Option<Verdict>,
 }
 
-#[derive(Debug, Deserialize)]
+impl PersonaFile {
+    /// What it says, and for the rest what `base` says. Lists are joined, `base`'s first; a rule takes the place of the
+    /// one with its id.
+    pub(super) fn extending(self, base: Self) -> Self {
+        let replaced = |rule: &RuleFile| self.rule.iter().any(|own| own.id() == rule.id());
+        let inherited: Vec<_> = base.rule.into_iter().filter(|rule| !replaced(rule)).collect();
+        Self {
+            extends: self.extends,
+            workspace: self.workspace.or(base.workspace),
+            view: self.view.or(base.view),
+            mount_at: self.mount_at.or(base.mount_at),
+            network: self.network.or(base.network),
+            mounts: joined(base.mounts, self.mounts),
+            env: self.env.extending(base.env),
+            workspace_parts: match (base.workspace_parts, self.workspace_parts) {
+                (Some(first), Some(second)) => Some(joined(first, second)),
+                (one, other) => one.or(other),
+            },
+            skeleton: self.skeleton.or(base.skeleton),
+            connect: self.connect.or(base.connect),
+            limits: self.limits.extending(base.limits),
+            protect: joined(base.protect, self.protect),
+            toolchains: self.toolchains.or(base.toolchains),
+            unix_sockets: self.unix_sockets.or(base.unix_sockets),
+            debug: self.debug.or(base.debug),
+            ttl: self.ttl.or(base.ttl),
+            idle: self.idle.or(base.idle),
+            rule: joined(inherited, self.rule),
+            default: self.default.or(base.default),
+            opaque: self.opaque.or(base.opaque),
+        }
+    }
+}
+
+fn joined<T>(mut first: Vec<T>, second: Vec<T>) -> Vec<T> {
+    first.extend(second);
+    first
+}
+
+#[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct MountFile {
     pub(super) mode: MountMode,
@@ -73,14 +116,14 @@ pub(super) struct MountFile {
     pub(super) to: PathBuf,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ConnectFile {
     pub(super) persona: String,
     pub(super) codex_home: Option<PathBuf>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LimitsFile {
     pub(super) memory: Option<String>,
@@ -93,7 +136,22 @@ pub(super) struct LimitsFile {
     pub(super) home: Option<String>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+impl LimitsFile {
+    fn extending(self, base: Self) -> Self {
+        Self {
+            memory: self.memory.or(base.memory),
+            pids: self.pids.or(base.pids),
+            open_files: self.open_files.or(base.open_files),
+            wall: self.wall.or(base.wall),
+            output: self.output.or(base.output),
+            tmp: self.tmp.or(base.tmp),
+            shm: self.shm.or(base.shm),
+            home: self.home.or(base.home),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct EnvFile {
     #[serde(default)]
@@ -102,6 +160,17 @@ pub(super) struct EnvFile {
     pub(super) inherit: Vec<String>,
     #[serde(default)]
     pub(super) secrets: Vec<String>,
+}
+
+impl EnvFile {
+    fn extending(self, mut base: Self) -> Self {
+        base.set.extend(self.set);
+        Self {
+            set: base.set,
+            inherit: joined(base.inherit, self.inherit),
+            secrets: joined(base.secrets, self.secrets),
+        }
+    }
 }
 
 /// Parses the text; a mistake comes back as line and column (both from 1) and a one-line message.

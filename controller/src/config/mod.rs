@@ -18,6 +18,8 @@ use crate::failure::{Failure, Outcome};
 use crate::limits::MAX_CONFIG_BYTES;
 use crate::secret::{self, Secrets};
 
+use file::PersonaFile;
+
 pub use audit::{AuditOptions, Syslog};
 pub use listen::ListenUrl;
 pub use persona::{Connect, Limits, Mount, MountAt, MountMode, Network, Persona, View};
@@ -101,8 +103,11 @@ impl Config {
             files.entry(name).or_insert(shipped);
         }
         let personas = files
-            .into_iter()
-            .map(|(name, file)| Ok((name.clone(), Persona::build(environment, name, file)?)))
+            .keys()
+            .map(|name| {
+                let file = extended(&files, name)?;
+                Ok((name.clone(), Persona::build(environment, name.clone(), file)?))
+            })
             .collect::<Outcome<BTreeMap<_, _>>>()?;
         let config = Self { listen, hosts: controller.hosts, tls, secrets, env_file, audit, personas };
         config.check()?;
@@ -122,6 +127,25 @@ impl Config {
             Failure::config(format_args!("there is no persona `{name}`: the configuration has {known}"))
         })
     }
+}
+
+/// A persona with everything that it inherits.
+fn extended(files: &BTreeMap<String, PersonaFile>, name: &str) -> Outcome<PersonaFile> {
+    let mut merged = PersonaFile::default();
+    let mut seen = Vec::new();
+    let mut next = Some(name.to_owned());
+    while let Some(current) = next.take() {
+        if seen.contains(&current) {
+            return Err(Failure::config(format_args!("persona {name} extends itself: {}", seen.join(", "))));
+        }
+        let file = files.get(&current).ok_or_else(|| {
+            Failure::config(format_args!("persona {name} extends `{current}`, which does not exist"))
+        })?;
+        merged = merged.extending(file.clone());
+        seen.push(current);
+        next.clone_from(&file.extends);
+    }
+    Ok(merged)
 }
 
 /// A persona connects to one that exists and connects to none itself.

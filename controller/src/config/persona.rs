@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
+use std::rc::Rc;
 use std::time::Duration;
 
 use legion_protocol::bootstrap::CommandLimits;
@@ -15,8 +16,10 @@ use crate::environment::Environment;
 use crate::failure::{Failure, Outcome};
 use crate::limits::{
     DEFAULT_HOME_BYTES, DEFAULT_IDLE, DEFAULT_OPEN_FILES, DEFAULT_PIDS, DEFAULT_SHM_BYTES, DEFAULT_TMP_BYTES,
-    DEFAULT_TTL,
+    DEFAULT_TTL, MAX_RULES,
 };
+use crate::policy::rule::RuleFile;
+use crate::policy::{Policy, Rule, Verdict};
 use crate::sandbox::seccomp;
 
 /// What a session sees of the host's file system.
@@ -197,6 +200,8 @@ pub struct Persona {
     pub ttl: Duration,
     /// Life of a session nobody is connected to.
     pub idle: Duration,
+    /// What its calls may do.
+    pub policy: Rc<Policy>,
 }
 
 impl Persona {
@@ -229,20 +234,46 @@ impl Persona {
                 .workspace_parts
                 .map(|parts| parts.into_iter().map(|part| relative(part, &key("workspace_parts"))).collect())
                 .transpose()?,
-            skeleton: file.skeleton,
+            skeleton: file.skeleton.unwrap_or(false),
             connect: file.connect.map(|connect| Connect {
                 persona: connect.persona,
                 codex_home: connect.codex_home.map(|home| environment.resolve(&home)),
             }),
             limits: Limits::build(&file.limits, &name)?,
-            seccomp: seccomp::Options { unix_sockets: file.unix_sockets.unwrap_or(true), debug: file.debug },
+            seccomp: seccomp::Options {
+                unix_sockets: file.unix_sockets.unwrap_or(true),
+                debug: file.debug.unwrap_or(false),
+            },
             protect: file.protect.iter().map(|item| protected(item, &name)).collect::<Outcome<_>>()?,
-            toolchains: file.toolchains,
+            toolchains: file.toolchains.unwrap_or(false),
             ttl: file.ttl.map_or(Ok(DEFAULT_TTL), |text| quantity::duration(&text, &key("ttl")))?,
             idle: file.idle.map_or(Ok(DEFAULT_IDLE), |text| quantity::duration(&text, &key("idle")))?,
+            policy: Rc::new(policy(file.rule, file.default, file.opaque, &name)?),
             name,
         })
     }
+}
+
+/// The rules of a persona; what cannot be seen is treated like the rest unless it says otherwise.
+fn policy(
+    rules: Vec<RuleFile>,
+    default: Option<Verdict>,
+    opaque: Option<Verdict>,
+    persona: &str,
+) -> Outcome<Policy> {
+    let fail = |why: &str| Failure::config(format_args!("persona.{persona}: {why}"));
+    if rules.len() > MAX_RULES {
+        return Err(fail(&format!("more than {MAX_RULES} rules: write fewer, wider ones")));
+    }
+    let rules =
+        rules.into_iter().map(Rule::build).collect::<Result<Vec<_>, _>>().map_err(|why| fail(&why))?;
+    let mut ids: Vec<_> = rules.iter().map(|rule| rule.id.as_str()).collect();
+    ids.sort_unstable();
+    if let Some(twice) = ids.windows(2).find_map(|pair| (pair[0] == pair[1]).then_some(pair[0])) {
+        return Err(fail(&format!("two rules are called {twice}: give each an id of its own")));
+    }
+    let default = default.unwrap_or(Verdict::Allow);
+    Ok(Policy { rules, default, opaque: opaque.unwrap_or(default) })
 }
 
 fn build_mount(environment: &Environment, persona: &str, file: MountFile) -> Outcome<Mount> {

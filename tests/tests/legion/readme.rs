@@ -83,11 +83,15 @@ fn asking_for_help(words: &[String]) -> Vec<&str> {
     words[..end].iter().map(String::as_str).chain(["--help"]).collect()
 }
 
-/// The example configuration.
+/// All blocks of configuration.
+fn configurations() -> Vec<String> {
+    let code = code(&readme()).into_iter().filter(|(language, _)| language == "toml");
+    code.map(|(_, toml)| toml).collect()
+}
+
+/// The example configuration: the first block.
 fn configuration() -> String {
-    let found: Vec<_> = code(&readme()).into_iter().filter(|(language, _)| language == "toml").collect();
-    let [(_, toml)] = &found[..] else { panic!("{} blocks of TOML", found.len()) };
-    toml.clone()
+    configurations().swap_remove(0)
 }
 
 /// What the example refers to, relative to where the controller starts, which is the home directory.

@@ -1,0 +1,256 @@
+//! A call as the policy sees it: what is asked for, without content.
+//!
+//! Invariant: the same call gives the same action, whether it comes as a frame, from `policy why`, or from a record.
+
+use std::path::{Path, PathBuf};
+
+use legion_protocol::PathUri;
+use serde::{Deserialize, Serialize};
+
+use super::command::Reading;
+
+/// One call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Action {
+    /// Wire name of the method.
+    pub method: &'static str,
+    /// What it is about.
+    pub what: What,
+}
+
+/// What a call is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum What {
+    /// `process/start`
+    Command(Box<Command>),
+    /// `fs/*` and other calls that name paths.
+    Files(Vec<Touch>),
+    /// `http/request`
+    Http(Http),
+    /// A method that names nothing to decide on.
+    Other,
+}
+
+/// A command to start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Command {
+    /// As it will be executed.
+    pub argv: Vec<String>,
+    /// Inside, absolute and normal.
+    pub cwd: Names,
+    /// Names of the variables the client sets, sorted.
+    pub env: Vec<String>,
+    /// What it runs, as far as it can be seen.
+    pub reading: Reading,
+}
+
+impl Command {
+    /// Takes a command apart. `alias` is the name it is told it has.
+    pub fn new(argv: Vec<String>, alias: Option<&str>, cwd: Names, mut env: Vec<String>) -> Self {
+        env.sort();
+        env.dedup();
+        let reading = Reading::of(&argv, alias);
+        Self { argv, cwd, env, reading }
+    }
+
+    /// Names of all variables that are set for what it runs.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.env.iter().chain(&self.reading.assigned).map(String::as_str)
+    }
+}
+
+/// What only the file system knows of a session's view. Without it, links are taken for what they are called.
+pub trait Look {
+    /// Where a path inside leads; its last component is followed too when `last` is set. `None` when that cannot be told.
+    fn resolve(&self, path: &Path, last: bool) -> Option<PathBuf>;
+    /// The file inside that a program's name stands for.
+    fn program(&self, name: &str) -> Option<PathBuf>;
+}
+
+/// Makes actions: the same ones for the gate, for `policy why` and for `policy replay`.
+#[derive(Clone, Copy)]
+pub struct Sight<'a> {
+    /// Names of the workspace.
+    pub places: &'a Places,
+    /// Set when a rule depends on it.
+    pub look: Option<&'a dyn Look>,
+}
+
+impl Sight<'_> {
+    /// A command about to be started.
+    pub fn command(&self, argv: Vec<String>, alias: Option<&str>, cwd: &Path, env: Vec<String>) -> What {
+        let mut command = Command::new(argv, alias, self.places.names(cwd), env);
+        if let Some(look) = self.look {
+            for part in &mut command.reading.parts {
+                part.exes =
+                    part.program().map(|program| self.programs(look, cwd, program)).unwrap_or_default();
+            }
+        }
+        What::Command(Box::new(command))
+    }
+
+    fn programs(&self, look: &dyn Look, cwd: &Path, program: &str) -> Vec<Names> {
+        let found = if program.contains('/') {
+            PathUri::from_path(&cwd.join(program)).map(PathUri::into_path)
+        } else {
+            look.program(program)
+        };
+        let Some(found) = found else { return Vec::new() };
+        let Some(resolved) = look.resolve(&found, true) else { return Vec::new() };
+        let mut names = vec![self.places.names(&found)];
+        if resolved != found {
+            names.push(self.places.names(&resolved));
+        }
+        names
+    }
+
+    /// A path of a call.
+    pub fn touch(&self, op: Op, path: &Path, tree: bool) -> Touch {
+        let mut touch =
+            Touch { op, path: path.to_owned(), names: vec![self.places.names(path)], lost: false, tree };
+        let Some(look) = self.look else { return touch };
+        // A link that is removed or copied goes itself; what it leads to stays where it is.
+        let ways: &[bool] = if op == Op::Remove { &[false] } else { &[false, true] };
+        for last in ways {
+            match look.resolve(path, *last).map(|resolved| self.places.names(&resolved)) {
+                Some(names) if touch.names.contains(&names) => {}
+                Some(names) => touch.names.push(names),
+                None => touch.lost = true,
+            }
+        }
+        touch
+    }
+}
+
+/// What happens to a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Op {
+    /// Content, metadata or names are read.
+    Read,
+    /// A file or directory is made or changed.
+    Write,
+    /// It is removed.
+    Remove,
+    /// It is read by a copy.
+    CopySource,
+    /// It is written by a copy.
+    CopyDestination,
+}
+
+impl Op {
+    /// Whether a rule about `self` is about `other`: a copy reads its source and writes its destination.
+    pub fn includes(self, other: Self) -> bool {
+        self == other
+            || matches!((self, other), (Self::Read, Self::CopySource) | (Self::Write, Self::CopyDestination))
+    }
+}
+
+/// One path of a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Touch {
+    /// What happens to it.
+    pub op: Op,
+    /// As the client named it: inside, absolute and normal.
+    pub path: PathBuf,
+    /// All names it has: as it was named, and with links followed.
+    pub names: Vec<Names>,
+    /// Whether links on its way could not be followed.
+    pub lost: bool,
+    /// Whether everything below it is meant, too.
+    pub tree: bool,
+}
+
+/// An HTTP request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Http {
+    /// `GET`, `POST`…
+    pub method: String,
+    /// Lower case, without port; `None` when the URL does not show it plainly.
+    pub host: Option<String>,
+    /// Whether redirections are followed, to hosts nobody has seen yet.
+    pub follows: bool,
+}
+
+impl Http {
+    /// Reads a URL. What is not a plain `scheme://host…` has no host.
+    pub fn new(method: &str, url: &str, follows: bool) -> Self {
+        Self { method: method.to_ascii_uppercase(), host: host(url), follows }
+    }
+}
+
+fn host(url: &str) -> Option<String> {
+    let (scheme, rest) = url.split_once("://")?;
+    if !["http", "https"].iter().any(|known| scheme.eq_ignore_ascii_case(known)) {
+        return None;
+    }
+    let authority = &rest[..rest.find(['/', '?', '#']).unwrap_or(rest.len())];
+    // What two readers could take apart in two ways has no plain host.
+    let authority = if authority.contains(['@', '\\', '%']) { return None } else { authority };
+    let host = match authority.strip_prefix('[') {
+        Some(rest) => rest.split_once(']')?.0,
+        None => authority.split(':').next()?,
+    };
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-._:".contains(c);
+    let host = host.strip_suffix('.').unwrap_or(host);
+    (!host.is_empty() && host.chars().all(plain)).then(|| host.to_ascii_lowercase())
+}
+
+/// A path under all the names it has inside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Names {
+    /// Absolute.
+    pub absolute: Vec<PathBuf>,
+    /// From the workspace; `.` is the workspace itself.
+    pub relative: Option<PathBuf>,
+}
+
+/// The place a session's workspace has: it may have two names inside.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Places {
+    /// Directories inside that are the workspace.
+    pub workspace: Vec<PathBuf>,
+}
+
+impl Places {
+    /// All names of a normal absolute path.
+    pub fn names(&self, path: &Path) -> Names {
+        let below = self.workspace.iter().find_map(|workspace| path.strip_prefix(workspace).ok());
+        let Some(rest) = below else { return Names { absolute: vec![path.to_owned()], relative: None } };
+        if rest.as_os_str().is_empty() {
+            return Names { absolute: self.workspace.clone(), relative: Some(PathBuf::from(".")) };
+        }
+        let absolute = self.workspace.iter().map(|workspace| workspace.join(rest)).collect();
+        Names { absolute, relative: Some(rest.to_owned()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_read_only_where_it_is_plain() {
+        for (url, expected) in [
+            ("https://Example.COM./x", Some("example.com")),
+            ("http://example.com:80", Some("example.com")),
+            ("http://[::1]:80/", Some("::1")),
+            ("https://a@b/", None),
+            ("https://a\\@b/", None),
+            ("https://exa%6dple.com/", None),
+            ("https://exämple.com/", None),
+            ("ftp://example.com/", None),
+            ("https:///x", None),
+        ] {
+            assert_eq!(Http::new("get", url, false).host.as_deref(), expected, "{url}");
+        }
+    }
+
+    #[test]
+    fn a_workspace_has_two_names_and_its_paths_have_both() {
+        let places = Places { workspace: vec!["/srv/p".into(), "/workspace".into()] };
+        assert_eq!(places.names(Path::new("/srv/p/a")), places.names(Path::new("/workspace/a")));
+        assert_eq!(places.names(Path::new("/srv/p")).relative, Some(".".into()));
+        assert_eq!(places.names(Path::new("/srv/pp/a")).relative, None);
+    }
+}

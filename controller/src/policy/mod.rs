@@ -1,0 +1,238 @@
+//! The policy: what a call may do, decided by one pure function that the gate, `policy why` and `policy replay` share.
+//!
+//! Invariant: a deny rule wins over an ask rule, that over an allow rule, that over the persona's default. Deny and ask
+//! rules match what can be seen; an allow rule covers only what can be seen whole. What cannot be seen is opaque, and only
+//! a rule with the exact `argv` allows it.
+
+pub mod action;
+pub mod command;
+pub mod pattern;
+mod programs;
+pub mod refusal;
+pub mod rule;
+mod script;
+mod shell;
+mod unwrap;
+
+use std::rc::Rc;
+
+use serde::{Deserialize, Serialize};
+
+pub use action::{Action, Sight, What};
+pub use rule::Rule;
+
+use action::{Http, Touch};
+use command::Part;
+
+/// What is to become of a call, the mildest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Verdict {
+    /// It goes on.
+    Allow,
+    /// A person is asked.
+    Ask,
+    /// It is refused.
+    Deny,
+}
+
+/// What decided.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Because {
+    /// A rule, by its id.
+    Rule(String),
+    /// No rule; the default for what can be seen.
+    Default,
+    /// No rule; the default for what cannot be seen, and why it cannot.
+    Opaque(String),
+}
+
+/// The answer to one call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decision {
+    /// What becomes of it.
+    pub verdict: Verdict,
+    /// What decided.
+    pub because: Because,
+    /// The rule's own words.
+    pub message: Option<String>,
+    /// The part of the call that decided: one command of a script, one path.
+    pub part: Option<String>,
+}
+
+impl Decision {
+    fn of(rule: &Rule, part: Option<String>) -> Self {
+        Self {
+            verdict: rule.decision,
+            because: Because::Rule(rule.id.clone()),
+            message: rule.message.clone(),
+            part,
+        }
+    }
+
+    /// The id of the rule that decided.
+    pub fn rule(&self) -> Option<&str> {
+        match &self.because {
+            Because::Rule(id) => Some(id),
+            Because::Default | Because::Opaque(_) => None,
+        }
+    }
+}
+
+/// One persona's rules, or those of a workspace.
+#[derive(Debug, Clone)]
+pub struct Policy {
+    /// In the order written; the order does not matter between different decisions.
+    pub rules: Vec<Rule>,
+    /// For what no rule matches.
+    pub default: Verdict,
+    /// For what no rule matches and nobody can see into.
+    pub opaque: Verdict,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self { rules: Vec::new(), default: Verdict::Allow, opaque: Verdict::Allow }
+    }
+}
+
+/// What is decided on its own within a call; the severest of all decides the call.
+enum Unit<'a> {
+    Part(&'a Part),
+    Opaque(&'a str),
+    Touch(&'a Touch),
+    Http(&'a Http),
+    Other,
+}
+
+impl Policy {
+    /// Whether it allows everything, so that nothing need be looked at.
+    pub fn is_open(&self) -> bool {
+        self.rules.is_empty() && self.default == Verdict::Allow && self.opaque == Verdict::Allow
+    }
+
+    /// Whether some rule looks at resolved paths or programs.
+    pub fn looks_at_files(&self) -> bool {
+        self.rules.iter().any(Rule::looks_at_files)
+    }
+
+    /// Decides one call.
+    pub fn decide(&self, action: &Action) -> Decision {
+        let mut worst: Option<Decision> = None;
+        for unit in units(action) {
+            let decision = self.judge(action, &unit);
+            // Of equals, one that a rule made tells more.
+            let rank = |decision: &Decision| (decision.verdict, decision.rule().is_some());
+            if worst.as_ref().is_none_or(|worst| rank(&decision) > rank(worst)) {
+                worst = Some(decision);
+            }
+        }
+        worst.unwrap_or_else(|| self.judge(action, &Unit::Other))
+    }
+
+    fn judge(&self, action: &Action, unit: &Unit<'_>) -> Decision {
+        let part = describe(unit);
+        for verdict in [Verdict::Deny, Verdict::Ask] {
+            let hit = |rule: &&Rule| rule.decision == verdict && meets(rule, action, unit);
+            if let Some(rule) = self.rules.iter().find(hit) {
+                return Decision::of(rule, part);
+            }
+        }
+        let covering = |rule: &&Rule| rule.decision == Verdict::Allow && covers(rule, action, unit);
+        if let Some(rule) = self.rules.iter().find(covering) {
+            return Decision::of(rule, part);
+        }
+        let (verdict, because) = match unit {
+            // Only rules make something of a guess.
+            Unit::Part(part) if part.guess => (Verdict::Allow, Because::Default),
+            Unit::Part(part) => match part.unseen() {
+                Some(why) => (self.opaque, Because::Opaque(why.to_owned())),
+                None => (self.default, Because::Default),
+            },
+            Unit::Opaque(why) => (self.opaque, Because::Opaque((*why).to_owned())),
+            Unit::Http(http) if http.host.is_none() => {
+                (self.opaque, Because::Opaque("the URL does not show its host plainly".to_owned()))
+            }
+            _ => (self.default, Because::Default),
+        };
+        Decision { verdict, because, message: None, part }
+    }
+}
+
+fn units(action: &Action) -> Vec<Unit<'_>> {
+    match &action.what {
+        What::Command(command) => {
+            let parts = command.reading.parts.iter().map(Unit::Part);
+            parts.chain(command.reading.opaque.iter().map(|why| Unit::Opaque(why))).collect()
+        }
+        What::Files(touches) => touches.iter().map(Unit::Touch).collect(),
+        What::Http(http) => vec![Unit::Http(http)],
+        What::Other => vec![Unit::Other],
+    }
+}
+
+fn describe(unit: &Unit<'_>) -> Option<String> {
+    match unit {
+        Unit::Part(part) => Some(part.text()),
+        Unit::Touch(touch) => Some(touch.path.display().to_string()),
+        Unit::Http(http) => {
+            Some(format!("{} {}", http.method, http.host.as_deref().unwrap_or("(unseen host)")))
+        }
+        Unit::Opaque(_) | Unit::Other => None,
+    }
+}
+
+/// Whether a deny or ask rule matches what can be seen.
+fn meets(rule: &Rule, action: &Action, unit: &Unit<'_>) -> bool {
+    rule.meets_method(action.method)
+        && match (unit, &action.what) {
+            (Unit::Part(part), What::Command(command)) => rule.meets_part(command, part),
+            (Unit::Opaque(_), What::Command(command)) => rule.meets_whole(command),
+            (Unit::Touch(touch), _) => rule.meets_touch(touch),
+            (Unit::Http(http), _) => rule.meets_http(http),
+            _ => rule.is_about_methods(),
+        }
+}
+
+/// Whether an allow rule covers all of it.
+fn covers(rule: &Rule, action: &Action, unit: &Unit<'_>) -> bool {
+    rule.meets_method(action.method)
+        && match (unit, &action.what) {
+            (Unit::Part(part), What::Command(command)) => rule.covers_part(command, part),
+            (Unit::Opaque(_), What::Command(command)) => rule.is_exactly(command),
+            (Unit::Touch(touch), _) => rule.covers_touch(touch),
+            (Unit::Http(http), _) => rule.covers_http(http),
+            _ => rule.is_about_methods(),
+        }
+}
+
+/// The rules of a session: its persona's, narrowed by the workspace's own.
+#[derive(Debug, Clone, Default)]
+pub struct Rules {
+    /// The persona's.
+    pub persona: Rc<Policy>,
+    /// The workspace's; it allows nothing that the persona does not.
+    pub workspace: Option<Rc<Policy>>,
+}
+
+impl Rules {
+    /// See [`Policy::is_open`].
+    pub fn is_open(&self) -> bool {
+        self.persona.is_open() && self.workspace.as_ref().is_none_or(|policy| policy.is_open())
+    }
+
+    /// See [`Policy::looks_at_files`].
+    pub fn look_at_files(&self) -> bool {
+        self.persona.looks_at_files() || self.workspace.as_ref().is_some_and(|policy| policy.looks_at_files())
+    }
+
+    /// The severer of both decisions.
+    pub fn decide(&self, action: &Action) -> Decision {
+        let decision = self.persona.decide(action);
+        let narrowed = self.workspace.as_ref().map(|policy| policy.decide(action));
+        narrowed.filter(|narrowed| narrowed.verdict > decision.verdict).unwrap_or(decision)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,335 @@
+//! Shell scripts, taken apart by a shell parser.
+//!
+//! Invariant: the parser only gets what it can read in bounded time; a syntax error is opaque, because a shell runs the
+//! lines before it. Constructs that change what a later name means are opaque.
+
+use brush_parser::ast::{
+    AndOr, AssignmentName, AssignmentValue, Command, CommandPrefixOrSuffixItem as Item, CompoundCommand,
+    CompoundList, ExtendedTestExpr, IoFileRedirectKind, IoFileRedirectTarget, IoRedirect, Pipeline,
+    RedirectList, SimpleCommand, UnaryPredicate, Word,
+};
+use brush_parser::{ParserOptions, Token, parse_tokens, uncached_tokenize_str};
+
+use super::command::{Part, Reader};
+use super::shell::{literal, substitutions};
+use super::unwrap;
+use crate::limits::{MAX_SCRIPT_BYTES, MAX_SCRIPT_NESTING, MAX_SCRIPT_TOKENS};
+
+/// A file descriptor of more digits is more than the parser can hold.
+const MAX_NUMBER_DIGITS: usize = 9;
+
+/// Reads a script as bash reads it.
+pub(super) fn read(reader: &mut Reader, text: &str) {
+    if text.len() > MAX_SCRIPT_BYTES {
+        return reader.opaque("the script is too long to be taken apart");
+    }
+    if text.chars().any(|c| c == '\0' || c == '\r') {
+        reader.opaque("the script has characters shells disagree about");
+    }
+    // bash does not know extended patterns unless it is told to.
+    let options = ParserOptions { enable_extended_globbing: false, ..ParserOptions::default() };
+    let Ok(tokens) = uncached_tokenize_str(text, &options.tokenizer_options()) else {
+        reader.opaque("the script has a syntax error");
+        return reader.guess(|reader| flat(reader, text.split([';', '&', '|', '\n', '(', ')']).map(words)));
+    };
+    let long_number = |token: &Token| {
+        let text = token.to_str();
+        text.len() > MAX_NUMBER_DIGITS && text.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    let too_much = tokens.len() > MAX_SCRIPT_TOKENS || nesting(&tokens) > MAX_SCRIPT_NESTING;
+    if !too_much
+        && !tokens.iter().any(long_number)
+        && let Ok(program) = parse_tokens(&tokens, &options)
+    {
+        return program.complete_commands.iter().for_each(|list| self::list(reader, list));
+    }
+    reader.opaque(if too_much {
+        "the script is too long or too deeply nested to be taken apart"
+    } else {
+        "the script has a syntax error"
+    });
+    let commands = tokens.split(|token| matches!(token, Token::Operator(..)));
+    reader.guess(|reader| {
+        flat(reader, commands.map(|tokens| tokens.iter().map(|token| token.to_str().to_owned()).collect()));
+    });
+}
+
+/// How deep the script can be nested at most: the parser's time grows with it, and fast.
+fn nesting(tokens: &[Token]) -> usize {
+    let weight = |token: &Token| match token {
+        Token::Operator(text, _) => usize::from(text == "("),
+        Token::Word(text, _) => match text.as_str() {
+            "case" => 2,
+            "if" | "while" | "until" | "for" | "select" | "function" | "coproc" | "{" | "[[" => 1,
+            _ => 0,
+        },
+    };
+    tokens.iter().map(weight).sum()
+}
+
+fn words(line: &str) -> Vec<String> {
+    line.split_whitespace().map(str::to_owned).collect()
+}
+
+/// What may be commands, when nothing better is known.
+fn flat(reader: &mut Reader, commands: impl Iterator<Item = Vec<String>>) {
+    const RESERVED: [&str; 14] =
+        ["if", "then", "elif", "else", "fi", "while", "until", "do", "done", "{", "}", "!", "time", "in"];
+    for words in commands {
+        let words: Vec<_> = words.iter().skip_while(|word| RESERVED.contains(&word.as_str())).collect();
+        for text in words.iter().flat_map(|word| substitutions(word)) {
+            reader.script(&text);
+        }
+        reader.part(&Part { words: words.iter().map(|word| literal(word)).collect(), ..Part::default() });
+    }
+}
+
+fn list(reader: &mut Reader, list: &CompoundList) {
+    for item in &list.0 {
+        pipeline(reader, &item.0.first);
+        for next in &item.0.additional {
+            let (AndOr::And(next) | AndOr::Or(next)) = next;
+            pipeline(reader, next);
+        }
+    }
+}
+
+fn pipeline(reader: &mut Reader, pipeline: &Pipeline) {
+    for command in &pipeline.seq {
+        reader.deeper(|reader| self::command(reader, command));
+    }
+}
+
+fn command(reader: &mut Reader, command: &Command) {
+    match command {
+        Command::Simple(command) => simple(reader, command),
+        Command::Compound(command, redirects) => {
+            group_redirects(reader, redirects.as_ref());
+            compound(reader, command);
+        }
+        Command::Function(function) => {
+            reader.opaque("it defines a function, which may take the name of a program");
+            reader.guess(|reader| compound(reader, &function.body.0));
+        }
+        Command::ExtendedTest(test, redirects) => {
+            group_redirects(reader, redirects.as_ref());
+            if !is_plain_test(&test.expr) {
+                reader.opaque("a test whose words are computed");
+                search(reader, &test.expr.to_string());
+            }
+        }
+    }
+}
+
+fn compound(reader: &mut Reader, compound: &CompoundCommand) {
+    match compound {
+        CompoundCommand::BraceGroup(group) => list(reader, &group.list),
+        CompoundCommand::Subshell(group) => list(reader, &group.list),
+        CompoundCommand::ForClause(clause) => {
+            reader.assign(&clause.variable_name);
+            clause.values.iter().flatten().for_each(|word| value(reader, word));
+            list(reader, &clause.body.list);
+        }
+        CompoundCommand::CaseClause(clause) => {
+            value(reader, &clause.value);
+            for case in &clause.cases {
+                case.patterns.iter().for_each(|word| search(reader, &word.value));
+                case.cmd.iter().for_each(|commands| list(reader, commands));
+            }
+        }
+        CompoundCommand::IfClause(clause) => {
+            list(reader, &clause.condition);
+            list(reader, &clause.then);
+            for part in clause.elses.iter().flatten() {
+                part.condition.iter().for_each(|condition| list(reader, condition));
+                list(reader, &part.body);
+            }
+        }
+        CompoundCommand::WhileClause(clause) | CompoundCommand::UntilClause(clause) => {
+            list(reader, &clause.0);
+            list(reader, &clause.1.list);
+        }
+        CompoundCommand::Coprocess(coprocess) => {
+            reader.opaque("a coprocess");
+            command(reader, &coprocess.body);
+        }
+        CompoundCommand::Arithmetic(arithmetic) => computed(reader, &arithmetic.expr.value),
+        CompoundCommand::ArithmeticForClause(clause) => {
+            for expression in [&clause.initializer, &clause.condition, &clause.updater].into_iter().flatten()
+            {
+                computed(reader, &expression.value);
+            }
+            list(reader, &clause.body.list);
+        }
+    }
+}
+
+/// Arithmetic can run commands in subscripts, and set variables.
+fn computed(reader: &mut Reader, expression: &str) {
+    reader.opaque("arithmetic");
+    search(reader, expression);
+}
+
+/// Looks into the substitutions of a text.
+fn search(reader: &mut Reader, text: &str) {
+    let scripts = substitutions(text);
+    if !scripts.is_empty() {
+        reader.opaque("a substitution");
+        reader.guess(|reader| scripts.iter().for_each(|script| reader.script(script)));
+    }
+}
+
+/// A word that is no argument: what it is does not matter, what computing it runs does.
+fn value(reader: &mut Reader, word: &Word) {
+    if literal(&word.value).is_none() {
+        search(reader, &word.value);
+        if word.value.contains("${") || word.value.contains("$[") || word.value.contains("<(") {
+            reader.opaque("an expansion that may compute something");
+        }
+    }
+}
+
+/// Only tests of files, of words that are there.
+fn is_plain_test(test: &ExtendedTestExpr) -> bool {
+    match test {
+        ExtendedTestExpr::And(left, right) | ExtendedTestExpr::Or(left, right) => {
+            is_plain_test(left) && is_plain_test(right)
+        }
+        ExtendedTestExpr::Not(inner) | ExtendedTestExpr::Parenthesized(inner) => is_plain_test(inner),
+        ExtendedTestExpr::UnaryTest(
+            UnaryPredicate::FileExists
+            | UnaryPredicate::FileExistsAndIsDir
+            | UnaryPredicate::FileExistsAndIsRegularFile
+            | UnaryPredicate::FileExistsAndIsExecutable
+            | UnaryPredicate::FileExistsAndIsReadable
+            | UnaryPredicate::FileExistsAndIsWritable
+            | UnaryPredicate::FileExistsAndIsSymlink
+            | UnaryPredicate::FileExistsAndIsNotZeroLength
+            | UnaryPredicate::StringHasZeroLength
+            | UnaryPredicate::StringHasNonZeroLength,
+            word,
+        ) => literal(&word.value).is_some(),
+        ExtendedTestExpr::UnaryTest(..) | ExtendedTestExpr::BinaryTest(..) => false,
+    }
+}
+
+fn simple(reader: &mut Reader, command: &SimpleCommand) {
+    let mut part = Part::default();
+    let prefix = command.prefix.iter().flat_map(|prefix| &prefix.0);
+    let suffix = command.suffix.iter().flat_map(|suffix| &suffix.0);
+    let mut fed = None;
+    for item in prefix {
+        match item {
+            Item::AssignmentWord(assignment, _) => assigned(reader, assignment),
+            Item::IoRedirect(redirect) => part.redirected |= !is_harmless(reader, redirect, &mut fed),
+            Item::Word(word) => argument(reader, &mut part, &word.value),
+            Item::ProcessSubstitution(_, inner) => process_substitution(reader, &inner.list),
+        }
+    }
+    command.word_or_name.iter().for_each(|word| argument(reader, &mut part, &word.value));
+    for item in suffix {
+        match item {
+            Item::Word(word) | Item::AssignmentWord(_, word) => argument(reader, &mut part, &word.value),
+            Item::IoRedirect(redirect) => part.redirected |= !is_harmless(reader, redirect, &mut fed),
+            Item::ProcessSubstitution(_, inner) => {
+                process_substitution(reader, &inner.list);
+                part.words.push(None);
+            }
+        }
+    }
+    if let Some(script) = fed
+        && unwrap::is_shell(&part.words)
+    {
+        reader.guess(|reader| reader.script(&script));
+    }
+    reader.part(&part);
+}
+
+fn argument(reader: &mut Reader, part: &mut Part, word: &str) {
+    let word_literal = literal(word);
+    if word_literal.is_none() {
+        search(reader, word);
+    }
+    part.words.push(word_literal);
+}
+
+fn assigned(reader: &mut Reader, assignment: &brush_parser::ast::Assignment) {
+    match &assignment.name {
+        AssignmentName::VariableName(name) => reader.assign(name),
+        AssignmentName::ArrayElementName(name, index) => {
+            reader.assign(name);
+            computed(reader, index);
+        }
+    }
+    match &assignment.value {
+        AssignmentValue::Scalar(word) => value(reader, word),
+        AssignmentValue::Array(items) => {
+            for (index, word) in items {
+                if let Some(index) = index {
+                    computed(reader, &index.value);
+                }
+                value(reader, word);
+            }
+        }
+    }
+}
+
+fn process_substitution(reader: &mut Reader, commands: &CompoundList) {
+    reader.opaque("a process substitution");
+    reader.guess(|reader| list(reader, commands));
+}
+
+fn group_redirects(reader: &mut Reader, redirects: Option<&RedirectList>) {
+    let mut fed = None;
+    for redirect in redirects.iter().flat_map(|redirects| &redirects.0) {
+        if !is_harmless(reader, redirect, &mut fed) || fed.is_some() {
+            reader.opaque("the input or output of a group is redirected");
+        }
+    }
+}
+
+/// Whether a redirection neither writes to a file nor reads what cannot be seen. What it feeds in goes to `fed`.
+fn is_harmless(reader: &mut Reader, redirect: &IoRedirect, fed: &mut Option<String>) -> bool {
+    match redirect {
+        IoRedirect::File(_, kind, IoFileRedirectTarget::Filename(word)) => {
+            search(reader, &word.value);
+            let target = literal(&word.value);
+            match kind {
+                IoFileRedirectKind::Read => target.is_some(),
+                _ => target.as_deref() == Some("/dev/null"),
+            }
+        }
+        IoRedirect::File(_, _, IoFileRedirectTarget::Duplicate(word)) => {
+            search(reader, &word.value);
+            let plain = |byte: u8| byte.is_ascii_digit() || byte == b'-';
+            word.value.bytes().all(plain)
+        }
+        IoRedirect::File(_, _, IoFileRedirectTarget::Fd(_)) => true,
+        IoRedirect::File(_, _, IoFileRedirectTarget::ProcessSubstitution(_, inner)) => {
+            process_substitution(reader, &inner.list);
+            false
+        }
+        IoRedirect::HereDocument(_, document) => {
+            let text = &document.doc.value;
+            *fed = Some(text.clone());
+            if !document.requires_expansion {
+                return true;
+            }
+            search(reader, text);
+            !text.contains(['$', '`'])
+        }
+        IoRedirect::HereString(_, word) => {
+            search(reader, &word.value);
+            *fed = literal(&word.value);
+            fed.is_some()
+        }
+        IoRedirect::OutputAndError(word, _) => {
+            // Another shell runs what follows as a command of its own.
+            reader.opaque("shells disagree about &>");
+            search(reader, &word.value);
+            let next = Part { words: vec![literal(&word.value)], ..Part::default() };
+            reader.guess(|reader| reader.part(&next));
+            false
+        }
+    }
+}
