@@ -240,3 +240,12 @@ pub const MAX_CLIENT_NAME_BYTES: usize = 200;
 
 /// Largest file that the edit and patch tools change; they take it as a whole.
 pub const MAX_EDIT_BYTES: u64 = 16 << 20;
+
+/// All files of one patch together, before and after it: they are held until every part is known to fit.
+pub const MAX_PATCH_BYTES: usize = 64 << 20;
+
+/// Files of one glob and lines of one grep, as the harnesses bound them.
+pub const MAX_FOUND: usize = 100;
+
+/// What is kept of one line that a search has found.
+pub const MAX_FOUND_RECORD_BYTES: usize = 16 << 10;

@@ -20,15 +20,19 @@ use crate::client::Client;
 use crate::failure::Outcome;
 use crate::limits::MAX_TOOL_CALLS;
 
+mod apply_patch;
 mod arguments;
 mod bash;
 mod clip;
 mod edit;
 mod lines;
 mod list;
+mod name_pattern;
+mod patch;
 mod read;
 mod remote;
 mod replace;
+mod search;
 mod text;
 mod write;
 
@@ -122,6 +126,12 @@ impl Toolbox {
                 let arguments = decode(name, arguments)?;
                 self.change(async move { edit::run(&remote, arguments).await }).await
             }
+            "apply_patch" => {
+                let arguments = decode(name, arguments)?;
+                self.change(async move { apply_patch::run(&remote, arguments).await }).await
+            }
+            "glob" => search::glob(&remote, decode(name, arguments)?).await,
+            "grep" => search::grep(&remote, decode(name, arguments)?).await,
             _ => {
                 let known: Vec<_> = Self::list().iter().map(|tool| tool.name).collect();
                 Err(ToolError::new(format_args!(

@@ -24,6 +24,7 @@ pub mod cut_proxy;
 pub mod fifo;
 pub mod http1;
 pub mod legion;
+pub mod mcp_client;
 pub mod mock_model;
 pub mod model_items;
 pub mod original;

@@ -2,7 +2,7 @@
 //!
 //! Invariant: it does not outlive its handle; dropping the handle kills its process group unless it has exited.
 
-use legion_protocol::process::{Closed, Exited, Output, ProcessRef};
+use legion_protocol::process::{Closed, Exited, Output, ProcessRef, Stream};
 use legion_protocol::{Method, object};
 use tokio::sync::mpsc;
 
@@ -12,7 +12,7 @@ use super::Client;
 #[derive(Debug)]
 pub enum Event {
     /// A piece of output.
-    Output(Vec<u8>),
+    Output(Stream, Vec<u8>),
     /// The direct child has ended; output may follow.
     Exited {
         /// 128+N for a signal.
@@ -30,7 +30,7 @@ impl Event {
         Ok(match Method::from_name(method) {
             Some(Method::ProcessOutput) => {
                 let output: Output = object::from_object(params)?;
-                Some((output.process_id, Self::Output(output.chunk.0)))
+                Some((output.process_id, Self::Output(output.stream, output.chunk.0)))
             }
             Some(Method::ProcessExited) => {
                 let exited: Exited = object::from_object(params)?;

@@ -81,14 +81,14 @@ pub(super) async fn run(remote: &Remote, arguments: Arguments, progress: &mut dy
 async fn follow(process: &mut Process, take: &mut impl FnMut(&[u8])) -> Option<End> {
     let (code, limit) = loop {
         match process.next().await? {
-            Event::Output(bytes) => take(&bytes),
+            Event::Output(_, bytes) => take(&bytes),
             Event::Exited { code, limit } => break (code, limit),
             Event::Closed => return None,
         }
     };
     let closed = loop {
         match timeout(TOOL_OUTPUT_GRACE, process.next()).await {
-            Ok(Some(Event::Output(bytes))) => take(&bytes),
+            Ok(Some(Event::Output(_, bytes))) => take(&bytes),
             Ok(Some(Event::Exited { .. })) => {}
             Ok(Some(Event::Closed) | None) => break true,
             Err(_) => break false,

@@ -26,7 +26,8 @@ pub struct Tool {
 
 /// All tools.
 pub(super) fn tools() -> &'static [Tool] {
-    static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| vec![bash(), read(), write(), edit()]);
+    static TOOLS: LazyLock<Vec<Tool>> =
+        LazyLock::new(|| vec![bash(), read(), write(), edit(), apply_patch(), glob(), grep()]);
     &TOOLS
 }
 
@@ -136,6 +137,86 @@ fn edit() -> Tool {
         ),
         read_only: false,
         idempotent: false,
+        open_world: false,
+    }
+}
+
+const APPLY_PATCH: &str = "\
+Creates, changes, moves and deletes files with one patch. Either all of it is done or, when a part does not fit, nothing.
+The patch has this form:
+*** Begin Patch
+*** Add File: PATH
++each line of the new file
+*** Update File: PATH
+*** Move to: NEW PATH (only to move the file)
+@@ a line before the place, such as the head of a function (may be left out)
+ a line that stays
+-a line to remove
++a line to add
+*** Delete File: PATH
+*** End Patch
+Every change needs some lines that stay (3 above and below, as a rule) to be found by; several changes of one file are \
+separated by `@@`. `*** End of File` after a change says that it is at the end. There are no line numbers.";
+
+fn apply_patch() -> Tool {
+    Tool {
+        name: "apply_patch",
+        title: "Apply a patch",
+        description: APPLY_PATCH,
+        schema: object(
+            &["patchText"],
+            &json!({ "patchText": { "type": "string", "description": "The whole patch, from *** Begin Patch to *** End Patch" } }),
+        ),
+        read_only: false,
+        idempotent: false,
+        open_world: false,
+    }
+}
+
+const GLOB: &str = "\
+Finds files by their path: `**/*.rs`, `src/**/test_*.py`, `*.{js,ts}`. A pattern without a slash is matched with names in \
+every directory, one with a slash with the path from `path`. Gives the paths, the last changed first, 100 at most. What \
+git ignores is left out (unless `path` itself is ignored), and so is .git.";
+
+fn glob() -> Tool {
+    Tool {
+        name: "glob",
+        title: "Find files",
+        description: GLOB,
+        schema: object(
+            &["pattern"],
+            &json!({
+                "pattern": { "type": "string", "description": "The pattern" },
+                "path": { "type": "string", "description": "Directory to look in; default is the project's directory" }
+            }),
+        ),
+        read_only: true,
+        idempotent: true,
+        open_world: false,
+    }
+}
+
+const GREP: &str = "\
+Searches the content of files for a regular expression (Perl's syntax), line by line. Gives paths, line numbers and lines, \
+the last changed file first, 100 lines at most. `include` limits it to files that match a pattern as in glob, such as \
+`*.ts` or `src/**/*.{c,h}`. What git ignores is left out (unless `path` itself is ignored), and so are .git and binary \
+files.";
+
+fn grep() -> Tool {
+    Tool {
+        name: "grep",
+        title: "Search in files",
+        description: GREP,
+        schema: object(
+            &["pattern"],
+            &json!({
+                "pattern": { "type": "string", "description": "The regular expression" },
+                "path": { "type": "string", "description": "Directory or file to search; default is the project's directory" },
+                "include": { "type": "string", "description": "Only files that match this" }
+            }),
+        ),
+        read_only: true,
+        idempotent: true,
         open_world: false,
     }
 }

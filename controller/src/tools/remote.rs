@@ -5,8 +5,8 @@
 use std::path::{Path, PathBuf};
 
 use legion_protocol::fs::{
-    Block, CreateDirectory, Directory, FileContent, Handle, Metadata, OnPath, Open, OpenMode, ReadBlock,
-    WriteFile,
+    Block, Copy, CreateDirectory, Directory, FileContent, Handle, Metadata, OnPath, Open, OpenMode,
+    ReadBlock, Remove, WriteFile,
 };
 use legion_protocol::limits::MAX_MESSAGE_BYTES;
 use legion_protocol::process::{EnvPolicy, Inherit, Start};
@@ -116,22 +116,45 @@ impl Remote {
                 content.len()
             )));
         }
-        let wrote = self.client.call::<_, Ignored>(Method::FsWriteFile, &file).await;
-        let parent = path.path().parent().and_then(PathUri::from_path);
-        match (wrote, parent) {
-            (Ok(_), _) => Ok(()),
-            (Err(error), Some(parent)) if error.is_not_found() => {
-                let make = CreateDirectory {
-                    path: parent.clone(),
-                    recursive: Some(true),
-                    sandbox: None,
-                    follow_symlinks: None,
-                };
-                self.call::<_, Ignored>("make", &parent, Method::FsCreateDirectory, &make).await?;
+        match self.client.call::<_, Ignored>(Method::FsWriteFile, &file).await {
+            Ok(_) => Ok(()),
+            Err(error) if error.is_not_found() => {
+                self.make_parent(path).await?;
                 self.call::<_, Ignored>("write", path, Method::FsWriteFile, &file).await.map(drop)
             }
-            (Err(error), _) => Err(failed("write", path.path(), &error)),
+            Err(error) => Err(failed("write", path.path(), &error)),
         }
+    }
+
+    async fn make_parent(&self, path: &PathUri) -> Result<(), ToolError> {
+        let Some(parent) = path.path().parent().and_then(PathUri::from_path) else { return Ok(()) };
+        let make = CreateDirectory {
+            path: parent.clone(),
+            recursive: Some(true),
+            sandbox: None,
+            follow_symlinks: None,
+        };
+        self.call::<_, Ignored>("make", &parent, Method::FsCreateDirectory, &make).await.map(drop)
+    }
+
+    /// A copy of a file with its mode, at a place where there is nothing.
+    pub(super) async fn copy(&self, from: &PathUri, to: &PathUri) -> Result<(), ToolError> {
+        self.make_parent(to).await?;
+        let copy =
+            Copy { source_path: from.clone(), destination_path: to.clone(), recursive: false, sandbox: None };
+        self.call::<_, Ignored>("write", to, Method::FsCopy, &copy).await.map(drop)
+    }
+
+    /// Removes a file.
+    pub(super) async fn remove(&self, path: &PathUri) -> Result<(), ToolError> {
+        let remove = Remove {
+            path: path.clone(),
+            recursive: Some(false),
+            force: Some(false),
+            sandbox: None,
+            follow_symlinks: None,
+        };
+        self.call::<_, Ignored>("remove", path, Method::FsRemove, &remove).await.map(drop)
     }
 
     /// The names in a directory, sorted, those of directories with a slash.

@@ -28,6 +28,7 @@ mod front_door;
 mod handshakes;
 mod http_request;
 mod logged;
+mod mcp;
 mod played;
 mod readme;
 mod sandbox;
