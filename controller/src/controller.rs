@@ -116,7 +116,13 @@ impl Controller {
         fill_random(&mut *key).map_err(Failure::internal)?;
         let controller = Rc::new(Self {
             redactor: Redactor::new(&config.secrets),
-            launcher: Launcher { bwrap, spawner: Spawner::start()?, sockets, cgroups: Cgroups::take_over() },
+            launcher: Launcher {
+                bwrap,
+                spawner: Spawner::start()?,
+                sockets,
+                cgroups: Cgroups::take_over(),
+                started: Cell::default(),
+            },
             exec_server,
             audit: RefCell::new(audit),
             deferred: Rc::default(),

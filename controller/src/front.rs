@@ -3,7 +3,6 @@
 //! Invariant: nothing of the protocol is parsed before the token is verified; every refusal is recorded; peers learn
 //! nothing from a refusal but its status.
 
-use std::cell::Cell;
 use std::io;
 use std::rc::Rc;
 use std::time::Duration;
@@ -11,16 +10,16 @@ use std::time::Duration;
 use legion_protocol::limits::{MAX_UPGRADE_HEAD_BYTES, UPGRADE_TIMEOUT};
 use legion_protocol::upgrade::{HeadError, RequestHead, plain_response, switching_response};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::Role;
 
+use crate::admission::{Penalty, Place};
 use crate::audit::record::Actor;
 use crate::audit::{Event, Record};
 use crate::controller::Controller;
-use crate::limits::{MAX_CONNECTIONS_PER_SESSION, MAX_WAITING_REFUSALS, REFUSAL_DELAY};
+use crate::limits::MAX_CONNECTIONS_PER_SESSION;
 use crate::relay::Connection;
 use crate::session::Session;
 use crate::websocket;
@@ -106,57 +105,19 @@ fn token_in_query(query: &str) -> Option<&str> {
     query.split('&').find_map(|pair| pair.strip_prefix("token="))
 }
 
-/// Everybody who was refused waits here, so that guessing is slow for all together.
-pub struct Penalty {
-    turn: Semaphore,
-    waiting: Cell<usize>,
-    dropped: Cell<u64>,
-}
-
-impl Default for Penalty {
-    fn default() -> Self {
-        Self { turn: Semaphore::new(1), waiting: Cell::default(), dropped: Cell::default() }
-    }
-}
-
-impl Penalty {
-    /// Waits for one's turn; whether the refusal may be answered at all.
-    async fn serve(&self) -> bool {
-        if self.waiting.get() >= MAX_WAITING_REFUSALS {
-            self.dropped.set(self.dropped.get() + 1);
-            return false;
-        }
-        self.waiting.set(self.waiting.get() + 1);
-        let turn = self.turn.acquire().await;
-        // The wait is the point: it is what an attacker pays.
-        sleep(REFUSAL_DELAY).await;
-        drop(turn);
-        self.waiting.set(self.waiting.get() - 1);
-        true
-    }
-}
-
-/// Serves one accepted stream to its end. `permit` is held until the handshake is over.
+/// Serves one accepted stream to its end. `place` is held until the handshake is over.
 pub async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     controller: Rc<Controller>,
     penalty: Rc<Penalty>,
     door: Rc<Door>,
-    mut stream: S,
+    stream: S,
     actor: Actor,
-    permit: Option<OwnedSemaphorePermit>,
+    mut place: Place,
 ) {
-    let admitted = match timeout(UPGRADE_TIMEOUT, admit(&controller, &door, &mut stream)).await {
-        Ok(Ok(Some(admitted))) => admitted,
-        Ok(Ok(None)) => return,
-        Ok(Err(refusal)) => return refuse(&controller, &penalty, stream, actor, refusal).await,
-        Err(_) => {
-            let seconds = Duration::as_secs(&UPGRADE_TIMEOUT);
-            let refusal = Refusal::new(408, "", format!("no complete request head within {seconds} s"));
-            return refuse(&controller, &penalty, stream, actor, refusal).await;
-        }
-    };
-    drop(permit);
-    let Admitted { session, accept_key, rest } = admitted;
+    let handshake = shake_hands(&controller, &penalty, &door, stream, &actor);
+    let Some(shaken) = place.hold(handshake).await else { return penalty.count_dropped() };
+    drop(place);
+    let Some((mut stream, Admitted { session, accept_key, rest })) = shaken else { return };
     let guard = session.connect();
     let upstream = match connect_upstream(&controller, &session).await {
         Ok(upstream) => upstream,
@@ -183,6 +144,26 @@ pub async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     let mut closed = Record::new(Event::ConnectionClosed).of_session(&session.id).because(reason);
     closed.connection = Some(guard.number);
     controller.note(&closed);
+}
+
+/// Reads a request and decides on it; `None` when the peer was answered, was refused, or left.
+async fn shake_hands<S: AsyncRead + AsyncWrite + Unpin>(
+    controller: &Controller,
+    penalty: &Penalty,
+    door: &Door,
+    mut stream: S,
+    actor: &Actor,
+) -> Option<(S, Admitted)> {
+    let refusal = match timeout(UPGRADE_TIMEOUT, admit(controller, door, &mut stream)).await {
+        Ok(Ok(admitted)) => return admitted.map(|admitted| (stream, admitted)),
+        Ok(Err(refusal)) => refusal,
+        Err(_) => {
+            let seconds = Duration::as_secs(&UPGRADE_TIMEOUT);
+            Refusal::new(408, "", format!("no complete request head within {seconds} s"))
+        }
+    };
+    refuse(controller, penalty, stream, actor.clone(), refusal).await;
+    None
 }
 
 struct Admitted {
@@ -286,7 +267,7 @@ fn note_refusal(
     let mut record = Record::new(Event::HandshakeRefused).because(controller.redactor.text(reason));
     record.session = session;
     record.actor = Some(actor);
-    let dropped = penalty.dropped.take();
+    let dropped = penalty.take_dropped();
     record.dropped = (dropped > 0).then_some(dropped);
     controller.note(&record);
 }

@@ -51,8 +51,12 @@ pub const MAX_ENDED_SESSIONS: usize = 256;
 /// Harness connections of one session: an agent and its subagents.
 pub const MAX_CONNECTIONS_PER_SESSION: usize = 64;
 
-/// Connections that have not finished their handshake, per listener.
-pub const MAX_PENDING_HANDSHAKES: usize = 64;
+/// Connections that have not finished their handshake, per listener. The oldest gives way to the next one.
+pub const MAX_PENDING_HANDSHAKES: usize = 128;
+
+/// Time a handshake has before it may have to give way. An honest one takes milliseconds; the backlog of a socket, 1024
+/// silent peers, is through in a second.
+pub const HANDSHAKE_GRACE: Duration = Duration::from_millis(100);
 
 /// A refused handshake is answered this late, one at a time, so that guessing is slow for everybody together.
 pub const REFUSAL_DELAY: Duration = Duration::from_millis(100);

@@ -3,22 +3,20 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use legion_protocol::limits::UPGRADE_TIMEOUT;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
+use crate::admission::{Penalty, Pending, Place};
 use crate::audit::record::Actor;
 use crate::config::ListenUrl;
 use crate::controller::Controller;
 use crate::dirs;
 use crate::failure::{Failure, Outcome};
-use crate::front::{self, Door, Penalty};
-use crate::limits::MAX_PENDING_HANDSHAKES;
+use crate::front::{self, Door};
 
 /// Pause after a failed accept (descriptors used up): there is no event for one becoming free.
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
@@ -54,9 +52,8 @@ impl Bound {
         }
         hosts.extend(controller.config.hosts.iter().map(|host| host.to_ascii_lowercase()));
         let door = Rc::new(Door { hosts, query_token: self.url.query_token });
-        let pending = Arc::new(Semaphore::new(MAX_PENDING_HANDSHAKES));
+        let pending = Rc::<Pending>::default();
         loop {
-            let Ok(permit) = Arc::clone(&pending).acquire_owned().await else { return };
             let (stream, peer) = match self.listener.accept().await {
                 Ok(accepted) => accepted,
                 Err(error) => {
@@ -66,6 +63,7 @@ impl Bound {
                 }
             };
             let actor = Actor { door: "tcp", address: Some(peer.to_string()), ..Actor::default() };
+            let place = pending.enter().await;
             let (controller, penalty, door) = (Rc::clone(&controller), Rc::clone(&penalty), Rc::clone(&door));
             tokio::task::spawn_local(serve_tcp(
                 controller,
@@ -74,7 +72,7 @@ impl Bound {
                 stream,
                 self.tls.clone(),
                 actor,
-                permit,
+                place,
             ));
         }
     }
@@ -87,7 +85,7 @@ async fn serve_tcp(
     stream: TcpStream,
     tls: Option<TlsAcceptor>,
     actor: Actor,
-    permit: OwnedSemaphorePermit,
+    mut place: Place,
 ) {
     // Small frames must not wait for the peer's delayed acknowledgement.
     if let Err(error) = stream.set_nodelay(true) {
@@ -95,15 +93,20 @@ async fn serve_tcp(
         return;
     }
     match tls {
-        None => front::serve(controller, penalty, door, stream, actor, Some(permit)).await,
-        Some(tls) => match timeout(UPGRADE_TIMEOUT, tls.accept(stream)).await {
-            Ok(Ok(stream)) => front::serve(controller, penalty, door, stream, actor, Some(permit)).await,
-            Ok(Err(error)) => front::refuse_tls(&controller, &penalty, actor, &error.to_string()).await,
-            Err(_) => {
+        None => front::serve(controller, penalty, door, stream, actor, place).await,
+        Some(tls) => match place.hold(timeout(UPGRADE_TIMEOUT, tls.accept(stream))).await {
+            Some(Ok(Ok(stream))) => {
+                Box::pin(front::serve(controller, penalty, door, stream, actor, place)).await;
+            }
+            Some(Ok(Err(error))) => {
+                front::refuse_tls(&controller, &penalty, actor, &error.to_string()).await;
+            }
+            Some(Err(_)) => {
                 let seconds = UPGRADE_TIMEOUT.as_secs();
                 let reason = format!("no complete handshake within {seconds} s");
                 front::refuse_tls(&controller, &penalty, actor, &reason).await;
             }
+            None => penalty.count_dropped(),
         },
     }
 }
@@ -117,13 +120,13 @@ pub fn bind_unix(dir: &OwnedFd, name: &str) -> io::Result<UnixListener> {
 /// Accepts harnesses of this user on a Unix socket, for ever.
 pub async fn serve_unix(listener: UnixListener, controller: Rc<Controller>, penalty: Rc<Penalty>) {
     let door = Rc::new(Door { hosts: Vec::new(), query_token: false });
-    let pending = Arc::new(Semaphore::new(MAX_PENDING_HANDSHAKES));
+    let pending = Rc::<Pending>::default();
     loop {
-        let Ok(permit) = Arc::clone(&pending).acquire_owned().await else { return };
         let Some(stream) = accept_own(&listener, controller.environment.uid).await else { continue };
         let actor = unix_actor("unix", &stream);
+        let place = pending.enter().await;
         let (controller, penalty, door) = (Rc::clone(&controller), Rc::clone(&penalty), Rc::clone(&door));
-        tokio::task::spawn_local(front::serve(controller, penalty, door, stream, actor, Some(permit)));
+        tokio::task::spawn_local(front::serve(controller, penalty, door, stream, actor, place));
     }
 }
 

@@ -1,6 +1,7 @@
 //! legion-controller: outside the sandbox. Keeps `.env` and the policy, starts sandboxes, issues one token per
 //! session, decides on every call, records it.
 
+mod admission;
 mod audit;
 mod cli;
 mod client;

@@ -28,6 +28,8 @@ pub mod mcp_client;
 pub mod mock_model;
 pub mod model_items;
 pub mod original;
+pub mod process_table;
+pub mod random;
 pub mod scratch;
 pub mod settings;
 pub mod terminal;

@@ -136,8 +136,23 @@ impl Upgrade {
         self
     }
 
-    /// Connects and asks for the upgrade.
+    /// Connects and asks for the upgrade. Panics when the connection does not last as long as that.
     pub async fn connect(&self) -> Result<WsClient, Refusal> {
+        match self.attempt().await {
+            Ok(client) => Ok(client),
+            Err(Error::Http(response)) => {
+                let body = response.body().as_deref().unwrap_or_default();
+                Err(Refusal {
+                    status: response.status().as_u16(),
+                    body: String::from_utf8_lossy(body).into_owned(),
+                })
+            }
+            Err(error) => panic!("the upgrade failed: {error}"),
+        }
+    }
+
+    /// As [`Self::connect`], where the connection may be lost.
+    pub async fn attempt(&self) -> Result<WsClient, Error> {
         let mut request = Request::builder()
             .uri(format!("ws://{}{}", self.endpoint.host(), self.target))
             .header("Host", &self.host)
@@ -154,17 +169,8 @@ impl Upgrade {
             .max_frame_size(Some(MESSAGE_LIMIT));
         let socket = self.endpoint.open().await;
         let connecting = client_async_with_config(request, socket, Some(config));
-        match within("an answer to the upgrade", connecting).await {
-            Ok((stream, _)) => Ok(WsClient { stream, next_id: 1, notifications: VecDeque::new() }),
-            Err(Error::Http(response)) => {
-                let body = response.body().as_deref().unwrap_or_default();
-                Err(Refusal {
-                    status: response.status().as_u16(),
-                    body: String::from_utf8_lossy(body).into_owned(),
-                })
-            }
-            Err(error) => panic!("the upgrade failed: {error}"),
-        }
+        let (stream, _) = within("an answer to the upgrade", connecting).await?;
+        Ok(WsClient { stream, next_id: 1, notifications: VecDeque::new() })
     }
 }
 
@@ -187,16 +193,21 @@ impl WsClient {
 
     /// Sends a request and waits for its answer: the result or the error object.
     pub async fn call(&mut self, method: &str, params: Value) -> Result<Value, Value> {
+        let answer = self.call_or_lose(method, params).await;
+        answer.unwrap_or_else(|| panic!("the connection ended before the answer to {method}"))
+    }
+
+    /// As [`Self::call`], where the connection may be lost: then there is no answer.
+    pub async fn call_or_lose(&mut self, method: &str, params: Value) -> Option<Result<Value, Value>> {
         let id = self.next_id;
         self.next_id += 1;
-        self.send_json(&json!({ "id": id, "method": method, "params": params })).await;
+        let request = json!({ "id": id, "method": method, "params": params });
+        self.send(Message::text(request.to_string())).await.ok()?;
         loop {
-            let Some(mut message) = self.next().await else {
-                panic!("the connection ended before the answer to {method}");
-            };
+            let mut message = self.next().await?;
             if message["id"] == id {
                 let error = message["error"].take();
-                return if error.is_null() { Ok(message["result"].take()) } else { Err(error) };
+                return Some(if error.is_null() { Ok(message["result"].take()) } else { Err(error) });
             }
             assert!(self.notifications.len() < QUEUE_LIMIT, "more notifications than a test can want");
             self.notifications.push_back(message);
@@ -206,6 +217,18 @@ impl WsClient {
     /// Sends a notification.
     pub async fn notify(&mut self, method: &str, params: Value) {
         self.send_json(&json!({ "method": method, "params": params })).await;
+    }
+
+    /// As [`Self::notify`], where the connection may be lost.
+    pub async fn notify_or_lose(&mut self, method: &str, params: Value) {
+        let message = json!({ "method": method, "params": params });
+        // A loss shows at the next call.
+        let _ = self.send(Message::text(message.to_string())).await;
+    }
+
+    /// Notifications that have come so far, in order.
+    pub fn take_notifications(&mut self) -> impl Iterator<Item = Value> + use<> {
+        std::mem::take(&mut self.notifications).into_iter()
     }
 
     /// The next message that no call has taken, in order; `None` when the server has ended the connection.
@@ -243,13 +266,30 @@ impl WsClient {
         while self.next().await.is_some() {}
     }
 
+    /// Waits until the server has ended the connection; gives what it still sent, and the reason of its Close frame.
+    pub async fn last_words(&mut self) -> (Vec<Value>, Option<String>) {
+        let mut messages = Vec::from(std::mem::take(&mut self.notifications));
+        loop {
+            match self.next_or_end().await {
+                Ok(message) => messages.push(message),
+                Err(reason) => return (messages, reason),
+            }
+        }
+    }
+
     async fn next(&mut self) -> Option<Value> {
+        self.next_or_end().await.ok()
+    }
+
+    /// The next message, or the end with the reason of a Close frame.
+    async fn next_or_end(&mut self) -> Result<Value, Option<String>> {
         loop {
             match within("a message from the server", self.stream.next()).await {
-                Some(Ok(Message::Text(text))) => return Some(parse(text.as_bytes())),
-                Some(Ok(Message::Binary(bytes))) => return Some(parse(&bytes)),
+                Some(Ok(Message::Text(text))) => return Ok(parse(text.as_bytes())),
+                Some(Ok(Message::Binary(bytes))) => return Ok(parse(&bytes)),
                 Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => {}
-                Some(Ok(Message::Close(_)) | Err(_)) | None => return None,
+                Some(Ok(Message::Close(frame))) => return Err(frame.map(|frame| frame.reason.to_string())),
+                Some(Err(_)) | None => return Err(None),
             }
         }
     }

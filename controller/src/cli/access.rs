@@ -7,12 +7,13 @@ use tokio::net::UnixStream;
 use tokio_tungstenite::WebSocketStream;
 
 use super::{Context, Wanted};
+use crate::admission::Pending;
 use crate::config::Config;
 use crate::control::{self, Opened, Reply, Request};
 use crate::controller::{Controller, SessionRequest};
 use crate::dirs;
 use crate::failure::{Failure, Outcome};
-use crate::front::{self, Door, Penalty};
+use crate::front::{self, Door};
 use crate::listener::{self, unix_actor};
 use crate::tls;
 use crate::websocket;
@@ -77,8 +78,8 @@ impl Lease {
                 let (ours, theirs) = UnixStream::pair().map_err(failed)?;
                 let door = Rc::new(Door { hosts: Vec::new(), query_token: false });
                 let actor = unix_actor("embedded", &theirs);
-                let serving =
-                    front::serve(Rc::clone(controller), Rc::<Penalty>::default(), door, theirs, actor, None);
+                let place = Rc::<Pending>::default().enter().await;
+                let serving = front::serve(Rc::clone(controller), Rc::default(), door, theirs, actor, place);
                 tokio::task::spawn_local(serving);
                 ours
             }

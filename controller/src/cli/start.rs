@@ -10,12 +10,12 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use super::audit::tell_head;
 use super::sessions::write_token_file;
 use super::{Context, Wanted, print_json, print_lines};
+use crate::admission::Penalty;
 use crate::config::Config;
 use crate::control::{self, Opened};
 use crate::controller::{Controller, SessionRequest};
 use crate::dirs::{self, Dirs};
 use crate::failure::{Failure, Outcome};
-use crate::front::Penalty;
 use crate::listener::{self, Bound};
 use crate::tls;
 

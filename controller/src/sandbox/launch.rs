@@ -2,6 +2,7 @@
 //!
 //! Invariant: a [`Sandbox`] that exists was recorded before anything ran in it, and has answered a handshake.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Seek, Write};
@@ -53,12 +54,14 @@ pub struct Launcher {
     pub sockets: OwnedFd,
     /// Where cgroups of sandboxes are made, or why there are none.
     pub cgroups: Result<Cgroups, String>,
+    /// Sandboxes started so far.
+    pub started: Cell<u64>,
 }
 
 /// One sandbox to start.
 pub struct Order<'a> {
-    /// Unique among running sandboxes.
-    pub name: &'a str,
+    /// Of the session it is for.
+    pub session: &'a str,
     /// What it looks like.
     pub spec: &'a Spec,
     /// What it may write.
@@ -125,8 +128,12 @@ impl Launcher {
         let failed =
             |error: io::Error| Failure::unavailable(format_args!("cannot start the sandbox: {error}"));
         let run_as = order.run_as;
-        let cgroup = self.cgroup(&order);
-        let prepared = self.prepare(order, cgroup.as_ref())?;
+        // The predecessor of a sandbox may not be gone yet: what is done to one must not be done to the other.
+        let number = self.started.get() + 1;
+        self.started.set(number);
+        let name = format!("{}-{number}", order.session);
+        let cgroup = self.cgroup(&name, order.limits);
+        let prepared = self.prepare(&name, order, cgroup.as_ref())?;
         let Prepared { job, arguments_sha256, lifeline, go, status, socket_name, token } = prepared;
         let child = self.spawner.spawn(job).await.map_err(failed)?;
         let process = Process::watch_over(child, lifeline).map_err(failed)?;
@@ -158,9 +165,9 @@ impl Launcher {
     }
 
     /// A cgroup for a sandbox; without one, limits of single processes take its place.
-    fn cgroup(&self, order: &Order<'_>) -> Option<Cgroup> {
+    fn cgroup(&self, name: &str, limits: &Limits) -> Option<Cgroup> {
         let cgroups = self.cgroups.as_ref().ok()?;
-        let made = cgroups.create(order.name, order.limits.memory(), order.limits.pids);
+        let made = cgroups.create(name, limits.memory(), limits.pids);
         made.inspect_err(|error| tracing::warn!(%error, "a cgroup cannot be made")).ok()
     }
 
@@ -173,10 +180,11 @@ impl Launcher {
         }
     }
 
-    fn prepare(&self, order: Order<'_>, cgroup: Option<&Cgroup>) -> Outcome<Prepared> {
+    /// `name` is this sandbox's alone.
+    fn prepare(&self, name: &str, order: Order<'_>, cgroup: Option<&Cgroup>) -> Outcome<Prepared> {
         let failed =
             |error: io::Error| Failure::unavailable(format_args!("cannot prepare the sandbox: {error}"));
-        let Order { name, spec, workspace, run_as, environment, limits, seccomp } = order;
+        let Order { session: _, spec, workspace, run_as, environment, limits, seccomp } = order;
         let argv = argv::build(spec);
         let arguments = argv.nul_separated();
         let token = inner_token().map_err(failed)?;

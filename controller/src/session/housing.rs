@@ -36,7 +36,7 @@ impl Session {
         self.make_files(controller, &files)?;
         let spec = Spec::new(&self.persona, &self.workspace.path, &plan, files, controller.surroundings())?;
         let order = Order {
-            name: &self.id,
+            session: &self.id,
             spec: &spec,
             workspace: &self.workspace,
             run_as: self.run_as,

@@ -13,10 +13,10 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use rustls::ClientConfig;
 
 use super::client::Address;
-use super::memory;
 use crate::child::Child;
 use crate::legion::{self, Controller};
 use crate::original::Original;
+use crate::process_table;
 use crate::scratch::Scratch;
 use crate::settings::settings;
 use crate::tls::client_config;
@@ -136,7 +136,7 @@ impl Servers {
 
 /// Kills the servers of this process: for a panic in a program that is built to abort, so that nothing is dropped.
 pub fn kill_children() {
-    for pid in memory::children_of(std::process::id()) {
+    for pid in process_table::children_of(std::process::id()) {
         if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
             // Each server leads a group of its own; what does not has ended by itself.
             let _ = kill_process_group(pid, Signal::KILL);

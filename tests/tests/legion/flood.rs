@@ -2,12 +2,13 @@
 //!
 //! Invariant: an honest client gets in meanwhile, memory stays bounded, and every refusal is recorded or counted.
 
-use std::fs;
+use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use legion_tests::audit::Audit;
 use legion_tests::child::within;
 use legion_tests::legion::Controller;
+use legion_tests::process_table::resident;
 use legion_tests::scratch::Scratch;
 use legion_tests::ws_client::{Endpoint, Upgrade};
 use serde_json::json;
@@ -19,18 +20,14 @@ const FLOOD: usize = 200;
 /// What a flood may leave behind. A connection's buffers and its record come to a few KiB.
 const MEMORY_GROWTH: u64 = 8 << 20;
 
+/// An honest client is served within this time, whoever else is there. A silent peer is given up after five seconds.
+const PROMPT: Duration = Duration::from_secs(4);
+
 async fn opened(endpoint: &Endpoint, token: &str) {
     let mut honest = Upgrade::new(endpoint.clone()).token(token).connect().await.unwrap();
     honest.initialize(None).await.unwrap();
     let status = honest.call("environment/status", json!(null)).await;
     assert_eq!(status, Ok(json!({ "status": "ready" })));
-}
-
-/// Resident memory of a process, in bytes.
-fn resident(pid: u32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }
 
 /// A handshake with a wrong token, to its end; whether it was answered.
@@ -88,8 +85,10 @@ async fn silent_peers() {
     let controller = Controller::start(&scratch, &[]).await;
     let endpoint = Endpoint::of_url(&controller.ready.url);
     let silent = join_all((0..FLOOD).map(|_| endpoint.open())).await;
-    // They are given up after five seconds; then it is the honest client's turn.
+    // Those who came first give way, long before their time is over.
+    let begun = Instant::now();
     opened(&endpoint, &controller.token).await;
+    assert!(begun.elapsed() < PROMPT, "it took {:?}", begun.elapsed());
     drop(silent);
     controller.stop().await.assert_success();
 }

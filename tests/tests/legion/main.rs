@@ -23,6 +23,7 @@ mod env_file;
 mod exec;
 mod exec_streams;
 mod exec_terminal;
+mod faults;
 mod flood;
 mod front_door;
 mod handshakes;

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
+use legion_tests::process_table::resident;
 use legion_tests::scratch::Scratch;
 use serde_json::{Value, json};
 
@@ -12,8 +13,8 @@ use super::{Connected, uri};
 /// Larger than any answer may be.
 const SPARSE_BYTES: u64 = 10 << 30;
 
-/// Most resident memory a tier may have after all this, in KiB: a debug build and a few buffers.
-const MOST_RESIDENT_KIB: u64 = 96 << 10;
+/// Most resident memory a tier may have after all this: a debug build and a few buffers.
+const MOST_RESIDENT: u64 = 96 << 20;
 
 async fn read(session: &mut Connected, path: &Path) -> Result<Value, Value> {
     session.client.call("fs/readFile", json!({ "path": uri(path) })).await
@@ -50,8 +51,8 @@ async fn what_is_no_ordinary_file_is_refused_at_once() {
     }
     // Nothing of this has blocked the session or filled it up.
     assert_eq!(session.run(&scratch, "echo alive").await.output, "alive\n");
-    let resident = resident_kib(session.controller.pid().unwrap());
-    assert!(resident < MOST_RESIDENT_KIB, "the controller has {resident} KiB");
+    let resident = resident(session.controller.pid().unwrap());
+    assert!(resident < MOST_RESIDENT, "the controller has {resident} bytes");
     drop(fifo);
 }
 
@@ -107,10 +108,4 @@ async fn protected_paths_are_protected_from_the_file_methods_too() {
     assert_eq!(scratch.read("workspace/.env").as_deref(), Some("KEY=workspace-secret-5522\n"));
     assert_eq!(scratch.read("workspace/.envrc").as_deref(), Some("the user's own\n"));
     assert_eq!(scratch.read("workspace/.git/config").as_deref(), Some("[core]\n"));
-}
-
-fn resident_kib(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse().unwrap()
 }

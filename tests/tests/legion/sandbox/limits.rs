@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use legion_tests::audit::Audit;
 use legion_tests::child::Child;
 use legion_tests::legion;
+use legion_tests::process_table::resident;
 use legion_tests::scratch::Scratch;
 use serde_json::{Value, json};
 
@@ -176,11 +177,4 @@ async fn a_slow_reader_costs_no_memory() {
 fn decoded(params: &Value) -> Vec<u8> {
     use base64::Engine;
     base64::engine::general_purpose::STANDARD.decode(text(&params["chunk"])).unwrap()
-}
-
-/// Resident memory of a process, in bytes.
-fn resident(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }

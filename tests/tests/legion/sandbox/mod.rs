@@ -38,21 +38,21 @@ async fn outside(scratch: &Scratch, directory: &Path, script: &str) -> Finished 
 }
 
 /// A running controller with one connection to its session.
-struct Connected {
-    controller: Controller,
-    client: WsClient,
+pub(crate) struct Connected {
+    pub(crate) controller: Controller,
+    pub(crate) client: WsClient,
     started: u32,
 }
 
 /// What a command came to.
 #[derive(Debug)]
-struct Ran {
-    code: i64,
-    output: String,
+pub(crate) struct Ran {
+    pub(crate) code: i64,
+    pub(crate) output: String,
 }
 
 impl Connected {
-    async fn new(scratch: &Scratch, options: &[&str]) -> Self {
+    pub(crate) async fn new(scratch: &Scratch, options: &[&str]) -> Self {
         let controller = Controller::start(scratch, options).await;
         let upgrade = Upgrade::new(Endpoint::of_url(&controller.ready.url)).token(&controller.token);
         let mut client = upgrade.connect().await.unwrap();
@@ -61,7 +61,7 @@ impl Connected {
     }
 
     /// Starts a script and gives the name of its process.
-    async fn start(&mut self, scratch: &Scratch, script: &str) -> String {
+    pub(crate) async fn start(&mut self, scratch: &Scratch, script: &str) -> String {
         self.started += 1;
         let name = format!("script-{}", self.started);
         let params = json!({
@@ -73,13 +73,13 @@ impl Connected {
     }
 
     /// Runs a script to its end.
-    async fn run(&mut self, scratch: &Scratch, script: &str) -> Ran {
+    pub(crate) async fn run(&mut self, scratch: &Scratch, script: &str) -> Ran {
         let name = self.start(scratch, script).await;
         self.end_of(&name).await
     }
 
     /// Waits for the end of a process; its output counts from now.
-    async fn end_of(&mut self, name: &str) -> Ran {
+    pub(crate) async fn end_of(&mut self, name: &str) -> Ran {
         let (mut output, mut code) = (Vec::new(), None);
         loop {
             let mut message = self.client.notification().await.expect("the connection goes on");
@@ -104,6 +104,6 @@ fn text(value: &Value) -> &str {
 }
 
 /// The `file:` URI of a path without special characters.
-fn uri(path: &Path) -> String {
+pub(crate) fn uri(path: &Path) -> String {
     format!("file://{}", path.display())
 }
