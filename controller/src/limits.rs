@@ -253,3 +253,9 @@ pub const MAX_FOUND: usize = 100;
 
 /// What is kept of one line that a search has found.
 pub const MAX_FOUND_RECORD_BYTES: usize = 16 << 10;
+
+/// Time a command has to end after SIGTERM or SIGHUP was passed on, as service managers give; then its sandbox goes.
+pub const TERMINATION_GRACE: Duration = Duration::from_secs(10);
+
+/// Time to hand out the last output of a command that was told to end.
+pub const LAST_OUTPUT_TIMEOUT: Duration = Duration::from_secs(1);

@@ -100,6 +100,8 @@ methods! {
     ProcessTerminate = "process/terminate", ClientRequest, Ready, Guarded, "exec";
     /// Closes the stdin pipe of a command. Legion's own; the original has no way to do it (SPEC 7.5).
     LegionCloseStdin = "legion/closeStdin", ClientRequest, Ready, Guarded, "exec";
+    /// Sends a signal the original does not know (SPEC 7.6). Legion's own.
+    LegionSignal = "legion/signal", ClientRequest, Ready, Guarded, "exec";
     /// Resizes the terminal of a command. Legion's own; the original has no way to do it (SPEC 7.1).
     LegionResizeTerminal = "legion/resizeTerminal", ClientRequest, Ready, Free, "exec";
     /// Type, size and times of a path.

@@ -49,6 +49,18 @@ pub struct Start {
     /// Accepted and not used, as in the original.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shell_snapshot: Option<Box<RawValue>>,
+    /// Of a client that knows Legion: it is told more ([`Exited::signal`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub legion: Option<LegionStart>,
+}
+
+/// Legion's own part of [`Start`].
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LegionStart {
+    /// The size a terminal starts with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub terminal_size: Option<TerminalSize>,
 }
 
 fn cwd_uri<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathUri, D::Error> {
@@ -180,6 +192,9 @@ pub struct Exited {
     /// Legion's own: which limit of the persona it was killed for, e.g. `limits.wall`. Clients ignore the member.
     #[serde(default, rename = "legionLimit", skip_serializing_if = "Option::is_none")]
     pub limit: Option<String>,
+    /// Legion's own: the signal it died of, for a client that knows Legion.
+    #[serde(default, rename = "legionSignal", skip_serializing_if = "Option::is_none")]
+    pub signal: Option<i32>,
 }
 
 /// Notification `process/closed`: the last one of a process.
@@ -290,6 +305,49 @@ pub enum Signal {
     Interrupt,
 }
 
+/// Parameters of `legion/signal`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SendAnySignal {
+    /// The client's name for the process.
+    pub process_id: String,
+    /// Sent to the process group.
+    pub signal: AnySignal,
+}
+
+/// What a program is told by its surroundings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum AnySignal {
+    /// SIGHUP.
+    Hangup,
+    /// SIGINT.
+    Interrupt,
+    /// SIGQUIT.
+    Quit,
+    /// SIGTERM.
+    Terminate,
+    /// SIGUSR1.
+    User1,
+    /// SIGUSR2.
+    User2,
+}
+
+impl AnySignal {
+    /// As on the wire.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Hangup => "hangup",
+            Self::Interrupt => "interrupt",
+            Self::Quit => "quit",
+            Self::Terminate => "terminate",
+            Self::User1 => "user1",
+            Self::User2 => "user2",
+        }
+    }
+}
+
 /// Parameters of `process/terminate` (SPEC 7.7) and `legion/closeStdin`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -311,9 +369,17 @@ pub struct Terminated {
 pub struct ResizeTerminal {
     /// The client's name for the process.
     pub process_id: String,
-    /// Character cells.
+    /// The new size.
+    pub size: TerminalSize,
+}
+
+/// A terminal's size in character cells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TerminalSize {
+    /// From top to bottom.
     pub rows: u16,
-    /// Character cells.
+    /// From left to right.
     pub columns: u16,
 }
 

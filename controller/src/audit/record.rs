@@ -148,6 +148,9 @@ pub struct Object {
     /// An open file's name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub handle_id: Option<String>,
+    /// Which signal is sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signal: Option<&'static str>,
     /// Of an HTTP request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,

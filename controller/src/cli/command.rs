@@ -6,22 +6,24 @@ use std::rc::Rc;
 
 use futures_util::{SinkExt, StreamExt};
 use legion_protocol::jsonrpc::{self, ReceivedError};
-use legion_protocol::process::{EnvPolicy, Inherit, Signal as Sent, Stream};
+use legion_protocol::process::{AnySignal, EnvPolicy, Inherit, LegionStart, Stream};
 use legion_protocol::{Chunk, Head, Method, PathUri, RequestId, StringMap, process, session};
 use rustix::termios::isatty;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio::net::UnixStream;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::{Instant, sleep_until};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 
 use super::Context;
 use super::access::Lease;
 use super::audit::tell_head;
+use super::signals::{Event, Signals};
 use super::streams::{Output, Progress, next_chunk, read_stdin};
 use super::terminal::{self, RawMode};
 use crate::failure::{Failure, Outcome};
+use crate::limits::{LAST_OUTPUT_TIMEOUT, TERMINATION_GRACE};
 use crate::websocket::to_io;
 
 /// The only process of the session has this name.
@@ -76,26 +78,11 @@ struct Client {
     closed: bool,
     /// What was last sent to a terminal was a part of a line.
     line_open: bool,
+    /// It was told to end; ours then, and when it is over in any case.
+    ending: Option<(u8, Instant)>,
+    /// The command runs as soon as the exec-server has read this far, which is before the answer is here.
+    started: bool,
     capture: Option<Capture>,
-}
-
-/// Signals that concern a running command.
-struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-    hangup: Signal,
-    resize: Signal,
-}
-
-impl Signals {
-    fn watch() -> std::io::Result<Self> {
-        Ok(Self {
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
-            hangup: signal(SignalKind::hangup())?,
-            resize: signal(SignalKind::window_change())?,
-        })
-    }
 }
 
 impl Client {
@@ -108,6 +95,8 @@ impl Client {
             exit_code: None,
             closed: false,
             line_open: false,
+            ending: None,
+            started: false,
             capture,
         }
     }
@@ -124,13 +113,13 @@ impl Client {
             let stdin_ready =
                 stdin.is_some() && !self.awaited.values().any(|awaited| *awaited == Awaited::Stdin);
             tokio::select! {
-                message = self.socket.next(), if !self.closed && !self.output.is_full() => {
+                message = self.socket.next(), if !self.closed && (self.ending.is_some() || !self.output.is_full()) => {
                     let message = message
                         .ok_or_else(|| broken("the session closed the connection"))?
                         .map_err(|error| broken(to_io(error)))?;
                     match self.received(message, &start)? {
                         Received::Nothing => {}
-                        Received::Ready => self.started(&start).await?,
+                        Received::Ready => self.start(&start).await?,
                         Received::Running => stdin = self.capture.is_none().then(read_stdin),
                         Received::NotStarted(code) => break code,
                     }
@@ -146,13 +135,16 @@ impl Client {
                         stdin = None;
                     }
                 }
-                _ = signals.interrupt.recv() => self.interrupt().await?,
-                _ = signals.resize.recv() => self.resize(command.tty).await?,
-                _ = signals.terminate.recv() => break 128 + 15,
-                _ = signals.hangup.recv() => break 128 + 1,
+                event = signals.next() => match event {
+                    Event::Resized => self.resize(command.tty).await?,
+                    Event::Told(signal) => if let Some(code) = self.tell(signal).await? {
+                        break code;
+                    },
+                },
+                code = overdue(self.ending) => break self.exit_code.unwrap_or(code),
             }
             if self.closed {
-                self.output.close();
+                self.close();
             }
         };
         drop(raw);
@@ -167,12 +159,13 @@ impl Client {
         self.socket.send(Message::text(text)).await.map_err(|error| broken(to_io(error)))
     }
 
-    /// The handshake is over: start the command. The size of its terminal follows on its heels, before it can ask.
-    async fn started(&mut self, start: &process::Start) -> Outcome<()> {
+    /// The handshake is over: start the command.
+    async fn start(&mut self, start: &process::Start) -> Outcome<()> {
         let text = jsonrpc::notification_text(Method::Initialized.name(), &serde_json::json!({}));
         self.socket.send(Message::text(text)).await.map_err(|error| broken(to_io(error)))?;
         self.request(Awaited::Start, Method::ProcessStart, start).await?;
-        self.resize(start.tty).await
+        self.started = true;
+        Ok(())
     }
 
     /// Passes a piece of stdin on, or its end; whether more may come.
@@ -202,14 +195,34 @@ impl Client {
         Ok(true)
     }
 
-    async fn interrupt(&mut self) -> Outcome<()> {
-        let signal = process::SendSignal { process_id: PROCESS.to_owned(), signal: Sent::Interrupt };
-        self.request(Awaited::Other, Method::ProcessSignal, &signal).await
+    /// Passes a signal on; the exit code if we end at once. The first SIGTERM or SIGHUP is the command's to obey, the
+    /// second is not.
+    async fn tell(&mut self, told: AnySignal) -> Outcome<Option<u8>> {
+        let code = match told {
+            AnySignal::Hangup => Some(128 + 1),
+            AnySignal::Terminate => Some(128 + 15),
+            _ => None,
+        };
+        if code.is_some() && (self.ending.is_some() || !self.started) {
+            return Ok(code);
+        }
+        self.ending = code.map(|code| (code, Instant::now() + TERMINATION_GRACE)).or(self.ending);
+        let signal = process::SendAnySignal { process_id: PROCESS.to_owned(), signal: told };
+        self.request(Awaited::Other, Method::LegionSignal, &signal).await?;
+        Ok(None)
+    }
+
+    /// All output was received. Whoever told the command to end does not wait for a reader of it.
+    fn close(&mut self) {
+        self.output.close();
+        if let Some((_, deadline)) = &mut self.ending {
+            *deadline = Instant::now().min(*deadline - LAST_OUTPUT_TIMEOUT) + LAST_OUTPUT_TIMEOUT;
+        }
     }
 
     async fn resize(&mut self, tty: bool) -> Outcome<()> {
-        let Some((rows, columns)) = terminal::size().filter(|_| tty) else { return Ok(()) };
-        let resize = process::ResizeTerminal { process_id: PROCESS.to_owned(), rows, columns };
+        let Some(size) = terminal::size().filter(|_| tty) else { return Ok(()) };
+        let resize = process::ResizeTerminal { process_id: PROCESS.to_owned(), size };
         self.request(Awaited::Other, Method::LegionResizeTerminal, &resize).await
     }
 
@@ -257,13 +270,16 @@ impl Client {
                     Some(capture) if output.stream != Stream::Stderr => {
                         capture.borrow_mut().extend_from_slice(&output.chunk.0);
                     }
+                    // Nobody reads what a command that was told to end still says.
+                    _ if self.ending.is_some() && self.output.is_full() => {}
                     _ => self.output.put(output.stream, output.chunk.0),
                 }
                 Ok(Received::Nothing)
             }
             Some(Method::ProcessExited) => {
                 let exited: process::Exited = serde_json::from_str(text).map_err(Failure::internal)?;
-                self.exit_code = Some(u8::try_from(exited.exit_code).unwrap_or(u8::MAX));
+                let code = exited.signal.map_or(exited.exit_code, |signal| 128 + signal);
+                self.exit_code = Some(u8::try_from(code).unwrap_or(u8::MAX));
                 Ok(Received::Nothing)
             }
             Some(Method::ProcessClosed) if self.exit_code.is_none() => {
@@ -275,6 +291,17 @@ impl Client {
             }
             _ => Ok(Received::Nothing),
         }
+    }
+}
+
+/// Resolves when a command that was told to end should have, with our exit code.
+async fn overdue(ending: Option<(u8, Instant)>) -> u8 {
+    match ending {
+        Some((code, deadline)) => {
+            sleep_until(deadline).await;
+            code
+        }
+        None => std::future::pending().await,
     }
 }
 
@@ -339,5 +366,6 @@ fn start_params(context: &Context, lease: &Lease, command: &Command) -> Outcome<
         network_proxy: None,
         metadata: None,
         shell_snapshot: None,
+        legion: Some(LegionStart { terminal_size: terminal::size().filter(|_| command.tty) }),
     })
 }

@@ -11,6 +11,7 @@ mod mcp;
 mod program;
 mod sessions;
 mod setup;
+mod signals;
 mod start;
 mod streams;
 mod table;

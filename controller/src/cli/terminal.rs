@@ -2,6 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
+use legion_protocol::process::TerminalSize;
 use rustix::termios::{OptionalActions, Termios, isatty, tcgetattr, tcgetwinsize, tcsetattr};
 
 /// The terminal behind stdin in raw mode, until dropped.
@@ -32,9 +33,9 @@ impl Drop for RawMode {
     }
 }
 
-/// Rows and columns of the terminal behind stdout or stdin.
-pub(super) fn size() -> Option<(u16, u16)> {
+/// The size of the terminal behind stdout or stdin.
+pub(super) fn size() -> Option<TerminalSize> {
     let size =
         tcgetwinsize(rustix::stdio::stdout()).or_else(|_| tcgetwinsize(rustix::stdio::stdin())).ok()?;
-    (size.ws_row > 0 && size.ws_col > 0).then_some((size.ws_row, size.ws_col))
+    (size.ws_row > 0 && size.ws_col > 0).then_some(TerminalSize { rows: size.ws_row, columns: size.ws_col })
 }

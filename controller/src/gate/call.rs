@@ -58,7 +58,12 @@ impl Decoder<'_> {
                 Call::new(object, What::Other)
             }
             Method::ProcessSignal => {
-                Call::new(self.of_process(&params::<process::SendSignal>(raw)?.process_id), What::Other)
+                let process::SendSignal { process_id, signal: process::Signal::Interrupt } = params(raw)?;
+                self.signal(&process_id, process::AnySignal::Interrupt)
+            }
+            Method::LegionSignal => {
+                let send: process::SendAnySignal = params(raw)?;
+                self.signal(&send.process_id, send.signal)
             }
             Method::ProcessTerminate | Method::LegionCloseStdin => {
                 let process_id = params::<process::ProcessRef>(raw)?.process_id;
@@ -169,6 +174,10 @@ impl Decoder<'_> {
         let what = self
             .what(|sight| What::Files(paths.iter().map(|path| sight.touch(op, path.path(), tree)).collect()));
         Call::new(Object { path, others, ..Object::default() }, what)
+    }
+
+    fn signal(&self, process_id: &str, signal: process::AnySignal) -> Call {
+        Call::new(Object { signal: Some(signal.name()), ..self.of_process(process_id) }, What::Other)
     }
 
     fn of_process(&self, id: &str) -> Object {

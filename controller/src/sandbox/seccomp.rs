@@ -90,7 +90,7 @@ const DEBUGGING: &[i64] = &[libc::SYS_process_vm_readv, libc::SYS_process_vm_wri
 /// a second way to what is refused.
 const ABSENT: &[i64] = &[
     libc::SYS_clone3,
-    libc::SYS_fchmodat2,
+    FCHMODAT2,
     libc::SYS_fsconfig,
     libc::SYS_fsmount,
     libc::SYS_fsopen,
@@ -109,7 +109,8 @@ const ABSENT: &[i64] = &[
     OPEN_TREE_ATTR,
 ];
 
-// Newer than the libc crate; numbers from 424 on are the same on all architectures.
+// Newer than the libc crate, or missing there on some architecture; numbers from 424 on are the same on all architectures.
+const FCHMODAT2: i64 = 452;
 const LSM_GET_SELF_ATTR: i64 = 459;
 const LSM_SET_SELF_ATTR: i64 = 460;
 const LSM_LIST_MODULES: i64 = 461;
@@ -198,11 +199,14 @@ fn refused(options: Options) -> Result<Rules, seccompiler::BackendError> {
 
 /// No call makes a file that runs as its owner: in the workspace it would do so on the host.
 fn suid(rules: &mut Rules) -> Result<(), seccompiler::BackendError> {
-    let mut modes =
-        vec![(libc::SYS_fchmod, 1), (libc::SYS_fchmodat, 2), (libc::SYS_mknodat, 2), (libc::SYS_openat, 3)];
+    const MODES: [(i64, u8); 4] =
+        [(libc::SYS_fchmod, 1), (libc::SYS_fchmodat, 2), (libc::SYS_mknodat, 2), (libc::SYS_openat, 3)];
     #[cfg(target_arch = "x86_64")]
-    modes.extend([(libc::SYS_chmod, 1), (libc::SYS_creat, 1), (libc::SYS_mknod, 1), (libc::SYS_open, 2)]);
-    for (number, argument) in modes {
+    const MODES_HERE: &[(i64, u8)] =
+        &[(libc::SYS_chmod, 1), (libc::SYS_creat, 1), (libc::SYS_mknod, 1), (libc::SYS_open, 2)];
+    #[cfg(target_arch = "aarch64")]
+    const MODES_HERE: &[(i64, u8)] = &[];
+    for (number, argument) in MODES.iter().chain(MODES_HERE).copied() {
         rules.insert(number, any(SUID_BITS.iter().map(|bit| vec![has(argument, *bit)]))?);
     }
     Ok(())

@@ -200,6 +200,7 @@ impl Remote {
             network_proxy: None,
             metadata: None,
             shell_snapshot: None,
+            legion: None,
         }
     }
 }

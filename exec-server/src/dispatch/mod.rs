@@ -16,6 +16,7 @@ use std::sync::Arc;
 use legion_protocol::jsonrpc::response_text;
 use legion_protocol::method::{Direction, Phase};
 use legion_protocol::object::params;
+use legion_protocol::process::{AnySignal, SendAnySignal, SendSignal, Signal};
 use legion_protocol::session::{Initialize, Initialized};
 use legion_protocol::{ErrorObject, Method, RequestId, capability};
 use serde::Serialize;
@@ -186,8 +187,8 @@ impl Client {
                 let (request, session) = (params(raw)?, session()?);
                 Ok(later(async move { Ok(reply(&id, &process::write(session, request).await?)) }))
             }
-            Method::ProcessSignal => {
-                let request = params(raw)?;
+            Method::ProcessSignal | Method::LegionSignal => {
+                let request = any_signal(method, raw)?;
                 process::signal(&*session()?, &request);
                 now(&id, &Empty {})
             }
@@ -267,6 +268,15 @@ impl Client {
 
 #[derive(Serialize)]
 struct Empty {}
+
+/// The original's one signal is one of ours.
+fn any_signal(method: Method, raw: Option<&RawValue>) -> Outcome<SendAnySignal> {
+    if method == Method::LegionSignal {
+        return params(raw);
+    }
+    let SendSignal { process_id, signal: Signal::Interrupt } = params(raw)?;
+    Ok(SendAnySignal { process_id, signal: AnySignal::Interrupt })
+}
 
 /// Methods without parameters take none, null or an empty object.
 fn unit(raw: Option<&RawValue>) -> Outcome<()> {

@@ -20,8 +20,8 @@ use std::time::Duration;
 use legion_protocol::ErrorObject;
 use legion_protocol::limits::MAX_PROCESS_ID_BYTES;
 use legion_protocol::process::{
-    ProcessRef, Read, ReadResult, ResizeTerminal, SendSignal, Signal, Start, Started, Stream, Terminated,
-    Write, WriteResult, WriteStatus,
+    AnySignal, ProcessRef, Read, ReadResult, ResizeTerminal, SendAnySignal, Start, Started, Stream,
+    Terminated, Write, WriteResult, WriteStatus,
 };
 use rustix::process::{Pid, kill_process_group};
 use tokio::io::Interest;
@@ -54,6 +54,8 @@ pub(crate) struct Process {
     wiring: Wiring,
     /// The client wanted something to be taken from it.
     confined: bool,
+    /// The client knows Legion.
+    knows_legion: bool,
     /// Its pipes are given up once it has exited.
     cut: Cell<bool>,
     /// Told when `cut` was set after the exit.
@@ -66,7 +68,7 @@ impl Process {
     }
 
     fn has_terminal(&self) -> bool {
-        self.wiring == Wiring::Terminal
+        matches!(self.wiring, Wiring::Terminal(_))
     }
 
     /// Output bytes still held.
@@ -111,7 +113,7 @@ pub(crate) fn start(
     check_start(session, start)?;
     let environment = env::compute(&server.host.env, start.env_policy.as_ref(), &start.env);
     let wiring = match (start.tty, start.pipe_stdin) {
-        (true, _) => Wiring::Terminal,
+        (true, _) => Wiring::Terminal(start.legion.and_then(|legion| legion.terminal_size)),
         (false, true) => Wiring::PipedWithStdin,
         (false, false) => Wiring::Piped,
     };
@@ -183,6 +185,7 @@ fn connect(
         terminal: RefCell::new(terminal),
         wiring,
         confined,
+        knows_legion: start.legion.is_some(),
         cut: Cell::new(false),
         cut_off: Notify::new(),
     };
@@ -267,11 +270,20 @@ fn stdin_of(session: &Session, id: &str) -> Result<Rc<Stdin>, WriteStatus> {
     stdin.ok_or(WriteStatus::StdinClosed)
 }
 
-/// `process/signal`: always fine, also for a process that is gone (SPEC 7.6).
-pub(crate) fn signal(session: &Session, request: &SendSignal) {
-    let Signal::Interrupt = request.signal;
+/// `process/signal` and `legion/signal`: always fine, also for a process that is gone (SPEC 7.6).
+pub(crate) fn signal(session: &Session, request: &SendAnySignal) {
+    use rustix::process::Signal;
+    let signal = match request.signal {
+        AnySignal::Hangup => Signal::HUP,
+        AnySignal::Interrupt => Signal::INT,
+        AnySignal::Quit => Signal::QUIT,
+        AnySignal::Terminate => Signal::TERM,
+        AnySignal::User1 => Signal::USR1,
+        AnySignal::User2 => Signal::USR2,
+    };
     if let Some(process) = session.process(&request.process_id).filter(|process| process.is_running()) {
-        let _ = kill_process_group(process.pid, rustix::process::Signal::INT);
+        // It may have ended in between.
+        let _ = kill_process_group(process.pid, signal);
     }
 }
 
@@ -294,7 +306,7 @@ pub(crate) fn resize(session: &Session, request: &ResizeTerminal) -> Outcome<()>
     }
     let terminal = process.terminal.borrow();
     match terminal.as_deref() {
-        Some(master) => pty::resize(master.get_ref(), request.rows, request.columns).map_err(fs_error),
+        Some(master) => pty::resize(master.get_ref(), request.size).map_err(fs_error),
         // It has ended: there is nothing left to resize.
         None => Ok(()),
     }

@@ -4,6 +4,7 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
+use legion_protocol::process::TerminalSize;
 use rustix::io::ioctl_fionbio;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
@@ -18,20 +19,21 @@ pub(crate) struct Terminal {
     pub(crate) path: CString,
 }
 
-/// Opens a terminal of 24 rows and 80 columns with the default line discipline.
-pub(crate) fn open() -> io::Result<Terminal> {
+/// Opens a terminal with the default line discipline; of 24 rows and 80 columns when no size is asked for.
+pub(crate) fn open(size: Option<TerminalSize>) -> io::Result<Terminal> {
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
     grantpt(&master)?;
     unlockpt(&master)?;
     let path = ptsname(&master, Vec::new())?;
-    resize(&master, TERMINAL_ROWS, TERMINAL_COLUMNS)?;
+    resize(&master, size.unwrap_or(TerminalSize { rows: TERMINAL_ROWS, columns: TERMINAL_COLUMNS }))?;
     ioctl_fionbio(&master, true)?;
     Ok(Terminal { master, path })
 }
 
 /// Changes the size; the foreground process group gets SIGWINCH.
-pub(crate) fn resize(master: impl AsFd, rows: u16, columns: u16) -> io::Result<()> {
-    tcsetwinsize(master, Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 })?;
+pub(crate) fn resize(master: impl AsFd, size: TerminalSize) -> io::Result<()> {
+    let TerminalSize { rows: ws_row, columns: ws_col } = size;
+    tcsetwinsize(master, Winsize { ws_row, ws_col, ws_xpixel: 0, ws_ypixel: 0 })?;
     Ok(())
 }
 
@@ -41,14 +43,16 @@ mod tests {
 
     #[test]
     fn a_new_terminal_has_the_default_size_and_can_be_resized() {
-        let terminal = open().unwrap();
+        let terminal = open(None).unwrap();
         let size = |terminal: &Terminal| {
             let size = rustix::termios::tcgetwinsize(&terminal.master).unwrap();
             (size.ws_row, size.ws_col)
         };
         assert_eq!(size(&terminal), (24, 80));
-        resize(&terminal.master, 50, 132).unwrap();
+        let wide = TerminalSize { rows: 50, columns: 132 };
+        resize(&terminal.master, wide).unwrap();
         assert_eq!(size(&terminal), (50, 132));
+        assert_eq!(size(&open(Some(wide)).unwrap()), (50, 132));
         assert!(terminal.path.to_str().unwrap().starts_with("/dev/pts/"));
     }
 }

@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use legion_protocol::process::TerminalSize;
 use rustix::fs::{Access, AtFlags, CWD, FileType, Mode, OFlags, accessat, open, statat};
 use rustix::io::{Errno, ioctl_fionbio};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -40,8 +41,8 @@ pub(crate) struct Command<'a> {
 /// How a child's standard descriptors are connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wiring {
-    /// A terminal.
-    Terminal,
+    /// A terminal, of the usual size if none is given.
+    Terminal(Option<TerminalSize>),
     /// Pipes for output, `/dev/null` as stdin.
     Piped,
     /// Pipes for output and stdin.
@@ -91,8 +92,8 @@ pub(crate) fn spawn(command: &Command<'_>) -> io::Result<Child> {
         }
     };
     match command.wiring {
-        Wiring::Terminal => {
-            let terminal = pty::open()?;
+        Wiring::Terminal(size) => {
+            let terminal = pty::open(size)?;
             let pid = start(sys::ChildStdio::Terminal(&terminal.path))?;
             Ok(Child { pid, io: ChildIo::Terminal(terminal.master) })
         }

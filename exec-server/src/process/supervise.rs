@@ -5,6 +5,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::rc::Rc;
 use std::time::Duration;
@@ -281,6 +282,7 @@ impl Supervisor {
             exit_code: code,
             sandbox_denied,
             limit: self.allowance.exceeded.map(str::to_owned),
+            signal: status.and_then(|status| status.signal()).filter(|_| self.process.knows_legion),
         };
         self.notify(Method::ProcessExited, &exited);
     }

@@ -20,7 +20,10 @@ in_both_ways!(
     the_two_outputs_are_apart,
     exit_codes,
     an_interrupt_reaches_the_command,
+    other_signals_reach_the_command,
+    a_termination_lets_the_command_end_in_its_own_way,
     a_termination_ends_everything,
+    a_second_termination_does_not_wait,
     a_termination_ends_everything_although_nobody_reads,
     an_interrupt_reaches_the_command_although_nobody_reads,
     a_reader_that_leaves_ends_the_command,
@@ -135,6 +138,63 @@ async fn an_interrupt_reaches_the_command(way: Way) {
     child.signal(Signal::INT);
     let finished = child.finish().await;
     assert_eq!((finished.code(), finished.stdout.as_str()), (7, "interrupted\n"), "{finished:#?}");
+}
+
+async fn other_signals_reach_the_command(way: Way) {
+    for (signal, name) in [(Signal::USR1, "USR1"), (Signal::USR2, "USR2")] {
+        let scratch = Scratch::new();
+        let mut ready = scratch.fifo("workspace/ready").signals();
+        let script = format!(
+            "trap 'echo told; exit 7' {name}; (trap - {name}; echo > ready; exec sleep 300); echo slept"
+        );
+        let child = way.spawn(&scratch, &["bash", "-c", &script]);
+        ready.next("the command is ready").await;
+        child.signal(signal);
+        let finished = child.finish().await;
+        assert_eq!((finished.code(), finished.stdout.as_str()), (7, "told\n"), "{finished:#?}");
+    }
+    let scratch = Scratch::new();
+    let mut ready = scratch.fifo("workspace/ready").signals();
+    let child = way.spawn(&scratch, &["sh", "-c", "echo > ready; exec sleep 300"]);
+    ready.next("the command is ready").await;
+    child.signal(Signal::QUIT);
+    assert_eq!(child.finish().await.code(), 128 + 3);
+}
+
+async fn a_termination_lets_the_command_end_in_its_own_way(way: Way) {
+    for (signal, name) in [(Signal::TERM, "TERM"), (Signal::HUP, "HUP")] {
+        let scratch = Scratch::new();
+        let mut ready = scratch.fifo("workspace/ready").signals();
+        let script = format!(
+            "trap 'sleep 0.2; echo cleaned up; exit 9' {name}; (trap - {name}; echo > ready; exec sleep 300); echo slept"
+        );
+        let child = way.spawn(&scratch, &["bash", "-c", &script]);
+        ready.next("the command is ready").await;
+        child.signal(signal);
+        let finished = child.finish().await;
+        assert_eq!((finished.code(), finished.stdout.as_str()), (9, "cleaned up\n"), "{finished:#?}");
+        let audit = Audit::read(&scratch);
+        let told = audit.events("call").find(|record| record["method"] == "legion/signal");
+        let expected = if name == "TERM" { "terminate" } else { "hangup" };
+        assert_eq!(told.unwrap()["object"]["signal"], expected);
+    }
+}
+
+/// A command that does not obey the first one.
+async fn a_second_termination_does_not_wait(way: Way) {
+    let scratch = Scratch::new();
+    let mut told = scratch.fifo("workspace/told").signals();
+    let mut lifetime = scratch.fifo("workspace/alive").lifetime();
+    let script = "exec 9> alive; echo here >&9; trap 'echo > told' TERM; echo > told; while :; do sleep 300 & wait; done";
+    let child = way.spawn(&scratch, &["bash", "-c", script]);
+    lifetime.began("the command starts").await;
+    for what in ["the command is ready", "the command is told"] {
+        told.next(what).await;
+        child.signal(Signal::TERM);
+    }
+    let finished = child.finish().await;
+    assert_eq!(finished.status.code(), Some(128 + 15), "{finished:#?}");
+    lifetime.ended("the command and its children end").await;
 }
 
 async fn a_termination_ends_everything(way: Way) {

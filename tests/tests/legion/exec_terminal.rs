@@ -43,10 +43,7 @@ async fn all_three_streams_are_a_terminal(way: Way) {
 
 async fn the_size_is_that_of_the_terminal_outside(way: Way) {
     let scratch = Scratch::new();
-    // The size follows the start, so a program that asks at once may have to look again, as after any resize.
-    let script =
-        "until [ \"$(stty size)\" = '37 111' ]; do sleep 0.01; done; stty size; tput lines; tput cols";
-    let left = way.at_terminal(&scratch, script, ROWS, COLUMNS).finish().await;
+    let left = way.at_terminal(&scratch, "stty size; tput lines; tput cols", ROWS, COLUMNS).finish().await;
     assert_eq!(shown(&left), format!("{ROWS} {COLUMNS}\r\n{ROWS}\r\n{COLUMNS}\r\n"), "{left:?}");
 }
 
@@ -58,8 +55,7 @@ async fn a_resize_is_passed_on(way: Way) {
     let mut terminal = way.at_terminal(&scratch, script, ROWS, COLUMNS);
     terminal.shows("ready").await;
     terminal.resize(50, 132);
-    // The first size may have come as a signal too.
-    while resized.next("the program learns of it").await != "50 132" {}
+    assert_eq!(resized.next("the program learns of it").await, "50 132");
     terminal.keys("\r").await;
     let left = terminal.finish().await;
     assert!(left.status.success(), "{left:?}");
@@ -115,6 +111,8 @@ async fn the_terminal_is_left_as_it_was_found(way: Way) {
         assert_eq!(left.modes, before, "{ending}: {left:?}");
         assert!(left.modes.contains(ordinary));
     }
+    let killed = way.at_terminal(&Scratch::new(), "kill -KILL $$", ROWS, COLUMNS).finish().await;
+    assert_eq!(killed.status.code(), Some(128 + 9), "{killed:?}");
     // Somebody else ends it.
     let scratch = Scratch::new();
     let mut terminal = way.at_terminal(&scratch, "echo ready; sleep 300", ROWS, COLUMNS);
