@@ -1,11 +1,15 @@
 //! `process/*`: parameters, results and notifications (SPEC 7), and Legion's two additions.
 
+mod legion;
+
 use serde::{Deserialize, Deserializer, Serialize, de};
 use serde_json::value::RawValue;
 
 use crate::object;
 use crate::sandbox::Sandbox;
 use crate::{Chunk, PathUri, StringMap};
+
+pub use legion::{AnySignal, LegionStart, ResizeTerminal, SendAnySignal, TerminalSize};
 
 /// Parameters of `process/start` (SPEC 7.1).
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -52,15 +56,6 @@ pub struct Start {
     /// Of a client that knows Legion: it is told more ([`Exited::signal`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub legion: Option<LegionStart>,
-}
-
-/// Legion's own part of [`Start`].
-#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct LegionStart {
-    /// The size a terminal starts with.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub terminal_size: Option<TerminalSize>,
 }
 
 fn cwd_uri<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathUri, D::Error> {
@@ -305,49 +300,6 @@ pub enum Signal {
     Interrupt,
 }
 
-/// Parameters of `legion/signal`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct SendAnySignal {
-    /// The client's name for the process.
-    pub process_id: String,
-    /// Sent to the process group.
-    pub signal: AnySignal,
-}
-
-/// What a program is told by its surroundings.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum AnySignal {
-    /// SIGHUP.
-    Hangup,
-    /// SIGINT.
-    Interrupt,
-    /// SIGQUIT.
-    Quit,
-    /// SIGTERM.
-    Terminate,
-    /// SIGUSR1.
-    User1,
-    /// SIGUSR2.
-    User2,
-}
-
-impl AnySignal {
-    /// As on the wire.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Hangup => "hangup",
-            Self::Interrupt => "interrupt",
-            Self::Quit => "quit",
-            Self::Terminate => "terminate",
-            Self::User1 => "user1",
-            Self::User2 => "user2",
-        }
-    }
-}
-
 /// Parameters of `process/terminate` (SPEC 7.7) and `legion/closeStdin`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -361,26 +313,6 @@ pub struct ProcessRef {
 pub struct Terminated {
     /// Whether it was running, and so was killed.
     pub running: bool,
-}
-
-/// Parameters of `legion/resizeTerminal`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ResizeTerminal {
-    /// The client's name for the process.
-    pub process_id: String,
-    /// The new size.
-    pub size: TerminalSize,
-}
-
-/// A terminal's size in character cells.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct TerminalSize {
-    /// From top to bottom.
-    pub rows: u16,
-    /// From left to right.
-    pub columns: u16,
 }
 
 #[cfg(test)]
