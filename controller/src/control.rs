@@ -4,143 +4,31 @@
 //! session ends when it closes, however the client died. Agents cannot reach it: it lies outside every sandbox.
 
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 
+use crate::audit::{Event, Record};
 use crate::controller::{Controller, SessionRequest};
 use crate::dirs;
 use crate::failure::{Exit, Failure, Outcome};
-use crate::limits::{CONTROL_TIMEOUT, MAX_CONTROL_CONNECTIONS, MAX_CONTROL_LINE_BYTES};
+use crate::limits::{
+    CONTROL_TIMEOUT, MAX_CONTROL_CONNECTIONS, MAX_CONTROL_LINE_BYTES, MAX_TTL, MAX_WATCHERS,
+};
 use crate::listener;
+use crate::session::watchers::Shown;
 use crate::session::{EndReason, Session};
 
-/// What a client asks.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(tag = "op", rename_all = "camelCase", rename_all_fields = "camelCase", deny_unknown_fields)]
-pub enum Request {
-    /// Make a session.
-    Open {
-        /// Persona name.
-        persona: Option<String>,
-        /// Absolute.
-        workspace: Option<PathBuf>,
-        /// Where the client is.
-        cwd: PathBuf,
-        /// Seconds.
-        ttl_seconds: Option<u64>,
-        /// End the session when this connection closes.
-        lease: bool,
-    },
-    /// List sessions.
-    List,
-    /// One session.
-    Show {
-        /// Public id.
-        id: String,
-    },
-    /// End a session.
-    End {
-        /// Public id.
-        id: String,
-        /// Whether its token is revoked or its sandbox killed; both end it.
-        revoke: bool,
-    },
-}
+mod message;
 
-/// What it is told.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
-pub enum Reply {
-    /// A new session.
-    Opened(Opened),
-    /// Sessions.
-    Sessions(Vec<SessionInfo>),
-    /// It was done, or had been done before.
-    Ended(SessionInfo),
-    /// It was not done.
-    Failed {
-        /// Exit code of the client.
-        exit: u8,
-        /// One line.
-        message: String,
-    },
-}
-
-/// A new session, as its opener sees it.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Opened {
-    /// Public id.
-    pub session: String,
-    /// The token. Shown once.
-    pub token: String,
-    /// Where harnesses connect, the first configured listener first.
-    pub urls: Vec<String>,
-    /// Where `connect` and `exec` connect.
-    pub front_socket: PathBuf,
-    /// The workspace as commands see it.
-    pub cwd: PathBuf,
-    /// The workspace on the host.
-    pub workspace: PathBuf,
-    /// End of the token.
-    pub expires: Timestamp,
-}
-
-/// A session in a listing.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct SessionInfo {
-    /// Public id.
-    pub id: String,
-    /// Persona name.
-    pub persona: String,
-    /// On the host.
-    pub workspace: String,
-    /// When it was made.
-    pub created: Timestamp,
-    /// When it ends at the latest.
-    pub expires: Timestamp,
-    /// `live`, or why it ended.
-    pub state: String,
-    /// Harness connections.
-    pub connections: usize,
-    /// Guarded calls so far.
-    pub calls: u64,
-    /// When the last one was.
-    pub last_call: Option<Timestamp>,
-    /// Commands running now.
-    pub running: usize,
-    /// Process id of its bwrap on the host.
-    pub sandbox_pid: Option<u32>,
-}
-
-impl SessionInfo {
-    fn of(session: &Session) -> Self {
-        let (calls, last_call) = session.calls();
-        Self {
-            id: session.id.clone(),
-            persona: session.persona.name.clone(),
-            workspace: session.workspace.path.display().to_string(),
-            created: session.created,
-            expires: session.expires,
-            state: session.why_ended().map_or("live", EndReason::text).to_owned(),
-            connections: session.connections(),
-            calls,
-            last_call,
-            running: session.running().borrow().len(),
-            sandbox_pid: session.sandbox_pid(),
-        }
-    }
-}
+use message::processes;
+pub use message::{Opened, Reply, Request, SessionInfo};
 
 /// Serves control clients for ever.
 pub async fn serve(listener: UnixListener, controller: Rc<Controller>, urls: Rc<[String]>) {
@@ -169,29 +57,60 @@ async fn answer(stream: UnixStream, controller: &Rc<Controller>, urls: &[String]
         Ok(request) => perform(request, controller, urls).await,
         Err(failure) => Err(failure),
     };
-    let (reply, lease) = match outcome {
+    let (reply, then) = match outcome {
         Ok(done) => done,
-        Err(failure) => (Reply::Failed { exit: failure.exit.code(), message: failure.message }, None),
+        Err(failure) => (Reply::Failed { exit: failure.exit.code(), message: failure.message }, Then::Done),
     };
     let mut text = zeroize::Zeroizing::new(serde_json::to_string(&reply)?);
     text.push('\n');
     let written = stream.write_all(text.as_bytes()).await;
-    if let Some(session) = lease {
-        // The client says no more; its end is the end of the session.
-        let mut rest = [0u8; 1];
-        if written.is_ok() {
-            tokio::select! {
-                _ = stream.read(&mut rest) => {}
-                _ = session.until_ended() => {}
-            }
-        }
-        session.until_disconnected().await;
-        session.end(EndReason::ClientLeft);
+    match then {
+        Then::Done => {}
+        Then::Show(shown) => show(stream, shown).await?,
+        Then::Lease(session) => hold(stream, written.is_ok(), &session).await,
     }
     written
 }
 
-type Performed = (Reply, Option<Rc<Session>>);
+/// Keeps a session until its client is gone.
+async fn hold(mut stream: BufReader<UnixStream>, is_told: bool, session: &Session) {
+    // The client says no more; its end is the end of the session.
+    let mut rest = [0u8; 1];
+    if is_told {
+        tokio::select! {
+            _ = stream.read(&mut rest) => {}
+            _ = session.until_ended() => {}
+        }
+    }
+    session.until_disconnected().await;
+    session.end(EndReason::ClientLeft);
+}
+
+/// Writes what is printed until nothing more comes, or the client is gone.
+async fn show(mut stream: BufReader<UnixStream>, mut shown: mpsc::Receiver<Shown>) -> std::io::Result<()> {
+    let mut rest = [0u8; 1];
+    loop {
+        let next = tokio::select! {
+            next = shown.recv() => next,
+            _ = stream.read(&mut rest) => None,
+        };
+        let Some(next) = next else { return Ok(()) };
+        let mut text = serde_json::to_string(&next)?;
+        text.push('\n');
+        stream.write_all(text.as_bytes()).await?;
+    }
+}
+
+/// What follows the answer.
+enum Then {
+    Done,
+    /// The connection is a lease of this session.
+    Lease(Rc<Session>),
+    /// The connection shows this.
+    Show(mpsc::Receiver<Shown>),
+}
+
+type Performed = (Reply, Then);
 
 async fn perform(request: Request, controller: &Rc<Controller>, urls: &[String]) -> Outcome<Performed> {
     let find = |id: &str| {
@@ -204,21 +123,72 @@ async fn perform(request: Request, controller: &Rc<Controller>, urls: &[String])
             let ttl = ttl_seconds.map(Duration::from_secs);
             let request = SessionRequest { persona, workspace, cwd, ttl, keep_idle: lease };
             let opened = open(controller, request, urls).await?;
-            let session = lease.then(|| find(&opened.session)).transpose()?;
-            Ok((Reply::Opened(opened), session))
+            let then = if lease { Then::Lease(find(&opened.session)?) } else { Then::Done };
+            Ok((Reply::Opened(opened), then))
         }
         Request::List => {
             let sessions = controller.sessions();
-            Ok((Reply::Sessions(sessions.iter().map(|session| SessionInfo::of(session)).collect()), None))
+            Ok((
+                Reply::Sessions(sessions.iter().map(|session| SessionInfo::of(session)).collect()),
+                Then::Done,
+            ))
         }
-        Request::Show { id } => Ok((Reply::Sessions(vec![SessionInfo::of(&*find(&id)?)]), None)),
+        Request::Show { id } => Ok((Reply::Sessions(vec![SessionInfo::of(&*find(&id)?)]), Then::Done)),
+        Request::Extend { id, ttl_seconds } => extend(controller, &*find(&id)?, ttl_seconds),
+        Request::Attach { id, process } => attach(controller, &*find(&id)?, process.as_deref()),
         Request::End { id, revoke } => {
             let session = find(&id)?;
             session.end(if revoke { EndReason::Revoked } else { EndReason::Killed });
             session.gone().await;
-            Ok((Reply::Ended(SessionInfo::of(&session)), None))
+            Ok((Reply::Ended(SessionInfo::of(&session)), Then::Done))
         }
     }
+}
+
+fn live(session: &Session) -> Outcome<()> {
+    match session.why_ended() {
+        None => Ok(()),
+        Some(reason) => {
+            Err(Failure::usage(format_args!("session {} has ended: {}", session.id, reason.text())))
+        }
+    }
+}
+
+fn extend(controller: &Controller, session: &Session, seconds: u64) -> Outcome<Performed> {
+    live(session)?;
+    let ttl = Duration::from_secs(seconds);
+    if ttl.is_zero() || ttl > MAX_TTL {
+        return Err(Failure::usage(format_args!(
+            "a session lives between 1 s and {} days",
+            MAX_TTL.as_secs() / 86_400
+        )));
+    }
+    session.extend(ttl);
+    let until = format!("until {:.0}", session.expires());
+    controller.note(&Record::new(Event::SessionExtended).of_session(&session.id).because(until));
+    Ok((Reply::Sessions(vec![SessionInfo::of(session)]), Then::Done))
+}
+
+fn attach(controller: &Controller, session: &Session, process: Option<&str>) -> Outcome<Performed> {
+    live(session)?;
+    let find = |wanted: &str| {
+        let mut running = processes(session).into_iter();
+        let found = running.find(|process| process.id == wanted || process.call.to_string() == wanted);
+        found.map(|process| process.call).ok_or_else(|| {
+            Failure::usage(format_args!(
+                "no command {wanted} runs in session {0}: see legion-controller session show {0}",
+                session.id
+            ))
+        })
+    };
+    let call = process.map(find).transpose()?;
+    let shown = session.watchers.add(call).ok_or_else(|| {
+        Failure::unavailable(format_args!("{MAX_WATCHERS} others watch session {} already", session.id))
+    })?;
+    let mut record = Record::new(Event::Watched).of_session(&session.id);
+    record.process = call;
+    controller.note(&record);
+    Ok((Reply::Attached(SessionInfo::of(session)), Then::Show(shown)))
 }
 
 /// Opens a session and says how to reach it.
@@ -231,7 +201,7 @@ pub async fn open(controller: &Rc<Controller>, request: SessionRequest, urls: &[
         front_socket: controller.dirs.front_socket(),
         cwd: session.cwd(),
         workspace: session.workspace.path.clone(),
-        expires: session.expires,
+        expires: session.expires(),
     })
 }
 
@@ -262,6 +232,16 @@ impl Client {
         match serde_json::from_str(&line).map_err(Failure::internal)? {
             Reply::Failed { exit, message } => Err(Failure::new(Exit::from_code(exit), message)),
             reply => Ok(reply),
+        }
+    }
+
+    /// The next thing that is shown; `None` at the end.
+    pub async fn next_shown(&mut self) -> Outcome<Option<Shown>> {
+        let mut line = String::new();
+        let read = (&mut self.0).take(MAX_CONTROL_LINE_BYTES as u64).read_line(&mut line).await;
+        match read {
+            Ok(_) if line.ends_with('\n') => serde_json::from_str(&line).map(Some).map_err(Failure::internal),
+            _ => Ok(None),
         }
     }
 }

@@ -8,14 +8,14 @@ pub mod call;
 
 use legion_protocol::method::{Direction, Guard};
 use legion_protocol::object::{ProcessIdOnly, params};
-use legion_protocol::{ErrorObject, Head, Method, RequestId, session};
+use legion_protocol::{ErrorObject, Head, Method, RequestId, process, session};
 use serde_json::value::RawValue;
 
 use crate::audit::record::Object;
 use crate::audit::redact::Redactor;
 use crate::policy::refusal::{self, Kind};
 use crate::policy::{Action, Decision, Rules, Sight, Verdict};
-use call::{Call, Decoder};
+use call::{Call, Decoder, columns_and_rows};
 
 /// What a frame is judged by.
 #[derive(Clone, Copy)]
@@ -52,6 +52,8 @@ pub struct Forwarded {
     pub call: Option<Object>,
     /// The client's process id: for the methods whose end is tracked.
     pub process_id: Option<String>,
+    /// Columns and rows of a terminal that is resized.
+    pub size: Option<(u16, u16)>,
     /// What an `initialize` says of the client.
     pub client: Option<String>,
     /// The rule that allowed it.
@@ -141,14 +143,20 @@ impl Judge<'_> {
                 let id = raw.and_then(|raw| serde_json::from_str::<ProcessIdOnly<'_>>(raw.get()).ok());
                 Forwarded { process_id: id.map(|id| id.process_id.into_owned()), ..free }
             }
+            Method::LegionResizeTerminal => {
+                let resize =
+                    raw.and_then(|raw| serde_json::from_str::<process::ResizeTerminal>(raw.get()).ok());
+                let size = resize.as_ref().map(|resize| columns_and_rows(resize.size));
+                Forwarded { process_id: resize.map(|resize| resize.process_id), size, ..free }
+            }
             _ => free,
         })
     }
 
     fn guarded(&self, id: RequestId, method: Method, call: Call) -> Ruling {
-        let Call { object, what, process_id } = call;
+        let Call { object, what, process_id, size } = call;
         let mut forwarded =
-            Forwarded { id: Some(id), call: Some(object), process_id, ..Forwarded::free(None, method) };
+            Forwarded { id: Some(id), call: Some(object), process_id, size, ..Forwarded::free(None, method) };
         if self.rules.is_open() {
             return Ruling::Forward(Box::new(forwarded));
         }
@@ -180,7 +188,7 @@ impl Judge<'_> {
 
 impl Forwarded {
     fn free(id: Option<RequestId>, method: Method) -> Self {
-        Self { id, method, call: None, process_id: None, client: None, rule: None }
+        Self { id, method, call: None, process_id: None, size: None, client: None, rule: None }
     }
 }
 

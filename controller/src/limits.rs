@@ -97,6 +97,24 @@ pub const MAX_ENV_FILE_VARIABLES: usize = 4096;
 /// Secret values shorter than this are not searched for in records: `1` or `true` would blank out half a log.
 pub const MIN_REDACTED_BYTES: usize = 6;
 
+/// All forms of all secrets together, in bytes: what the automaton that finds them may cost in memory.
+pub const MAX_PATTERN_BYTES: usize = 4 << 20;
+
+/// How long output that may be the beginning of a secret waits for more.
+pub const REDACTION_HOLD: Duration = Duration::from_secs(1);
+
+/// Gaps remembered in the output of one process that a client may read again.
+pub const MAX_MISSED_RANGES: usize = 64;
+
+/// Characters of a command in a listing or a recording's title.
+pub const MAX_SHOWN_COMMAND_CHARS: usize = 200;
+
+/// Those who watch one session at once.
+pub const MAX_WATCHERS: usize = 16;
+
+/// Pieces of output on their way to one who watches.
+pub const MAX_QUEUED_SHOWN: usize = 64;
+
 /// Longest single text (an argument, a path) in an audit record; the rest is cut and its length and hash are kept.
 pub const MAX_RECORD_TEXT_BYTES: usize = 8 << 10;
 

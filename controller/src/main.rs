@@ -17,6 +17,7 @@ mod limits;
 mod listener;
 mod memory;
 mod policy;
+mod redaction;
 mod relay;
 mod sandbox;
 mod secret;

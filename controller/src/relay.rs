@@ -3,8 +3,8 @@
 //! Up: judge, record, forward the same bytes. Down: match answers to requests, note what became of calls, forward the
 //! same bytes in fragments a client takes. The relay calls the gate and never decides itself.
 
-use std::cell::RefCell;
-use std::collections::HashMap;
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -26,11 +26,13 @@ use crate::controller::Controller;
 use crate::gate::{self, Forwarded, Ruling};
 use crate::limits::{DRAIN_TIMEOUT, MAX_QUEUED_ANSWERS, MAX_TRACKED_PROCESSES};
 use crate::policy::refusal::Kind;
+use crate::redaction::tape::Tape;
 use crate::sandbox::launch::Upstream;
-use crate::session::{RunningCommand, Session, millis};
+use crate::session::{Command, Session, millis};
 use crate::websocket::fragments;
 
 mod down;
+mod output;
 
 /// A request that was forwarded and not yet answered.
 struct Pending {
@@ -39,6 +41,8 @@ struct Pending {
     call: Option<u64>,
     started: Instant,
     process_id: Option<String>,
+    /// The command, when it starts one.
+    command: Option<Command>,
 }
 
 /// One harness connection.
@@ -48,6 +52,12 @@ pub struct Connection {
     number: u64,
     actor: RefCell<Actor>,
     pending: RefCell<HashMap<RequestId, Pending>>,
+    /// Output whose secrets are looked for, by the client's process id.
+    tapes: RefCell<HashMap<String, Tape>>,
+    /// When what waits for more goes on without.
+    waiting_until: Cell<Option<Instant>>,
+    /// Frames for the harness that came of one.
+    ready: RefCell<VecDeque<String>>,
 }
 
 /// Why a pump stopped: one line for the record, and what the harness is told in the Close frame.
@@ -69,7 +79,16 @@ impl Stop {
 impl Connection {
     /// A connection of a session.
     pub fn new(controller: Rc<Controller>, session: Rc<Session>, number: u64, actor: Actor) -> Self {
-        Self { controller, session, number, actor: RefCell::new(actor), pending: RefCell::default() }
+        Self {
+            controller,
+            session,
+            number,
+            actor: RefCell::new(actor),
+            pending: RefCell::default(),
+            tapes: RefCell::default(),
+            waiting_until: Cell::default(),
+            ready: RefCell::default(),
+        }
     }
 
     /// Relays until either side leaves or the session ends; returns why, in one line.
@@ -179,9 +198,12 @@ impl Connection {
     }
 
     fn forward(&self, forwarded: Forwarded) -> Result<(), Refused> {
-        let Forwarded { id, method, call, process_id, client, rule } = forwarded;
+        let Forwarded { id, method, call, process_id, size, client, rule } = forwarded;
         if let Some(client) = client {
             self.actor.borrow_mut().client = Some(client);
+        }
+        if let (Some(process_id), Some(size), None) = (&process_id, size, &call) {
+            self.resized(process_id, size);
         }
         let Some(id) = id else { return Ok(()) };
         let refuse = |error: ErrorObject| Refused::Answer(jsonrpc::error_text(&id, &error));
@@ -189,6 +211,7 @@ impl Connection {
             return Err(refuse(ErrorObject::invalid_request(why)));
         }
         let started = Instant::now();
+        let command = call.as_ref().and_then(|object| Command::of(object, size));
         let call = match call {
             None => None,
             Some(object) => {
@@ -204,8 +227,21 @@ impl Connection {
                 )?)
             }
         };
-        self.pending.borrow_mut().insert(id, Pending { method, call, started, process_id });
+        self.pending.borrow_mut().insert(id, Pending { method, call, started, process_id, command });
         Ok(())
+    }
+
+    /// The size of a terminal that is not there yet comes on the heels of what makes it.
+    fn resized(&self, process_id: &str, size: (u16, u16)) {
+        if self.session.resized(process_id, size) {
+            return;
+        }
+        let mut pending = self.pending.borrow_mut();
+        let mut starts =
+            pending.values_mut().filter(|pending| pending.process_id.as_deref() == Some(process_id));
+        if let Some(command) = starts.find_map(|pending| pending.command.as_mut()) {
+            command.size = size;
+        }
     }
 
     fn overload(&self, id: &RequestId, method: Method) -> Option<String> {
@@ -282,13 +318,6 @@ enum Refused {
 
 fn server_gone() -> Stop {
     Stop::new(CloseCode::Away, "the exec-server is gone; connect again for a new sandbox")
-}
-
-/// Remembers a command that was started.
-fn track(session: &Session, process_id: String, call: u64, started: Instant) {
-    let memory_kills = session.memory_kills();
-    let command = RunningCommand { call, started, output_bytes: 0, memory_kills, limit: None, exited: None };
-    session.running().borrow_mut().insert(process_id, command);
 }
 
 /// Feeds a text in fragments.

@@ -14,7 +14,7 @@ use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use crate::audit::record::{Outcome as CallOutcome, Source};
+use crate::audit::record::SandboxFacts;
 use crate::audit::{Event, Record};
 use crate::config::{MountAt, Persona};
 use crate::controller::Controller;
@@ -25,11 +25,16 @@ use crate::sandbox::run_as::RunAs;
 use crate::sandbox::spec::WORKSPACE;
 use crate::sandbox::workspace::Workspace;
 use crate::token::Digest;
+use watchers::Watchers;
 
+mod commands;
 mod companion;
 mod housing;
 mod outlook;
+pub mod recording;
+pub mod watchers;
 
+pub use commands::{Command, RunningCommand};
 pub use companion::{Companion, MARK, environments_toml};
 pub use outlook::Outlook;
 
@@ -73,23 +78,6 @@ impl EndReason {
     }
 }
 
-/// A command whose end the audit waits for.
-#[derive(Debug)]
-pub struct RunningCommand {
-    /// Number of its `call` record.
-    pub call: u64,
-    /// When it was forwarded.
-    pub started: Instant,
-    /// Output seen so far.
-    pub output_bytes: u64,
-    /// Processes killed for want of memory before it began.
-    pub memory_kills: u64,
-    /// Which limit it was killed for, as the exec-server says.
-    pub limit: Option<String>,
-    /// Set once the direct child was reaped: its code and when.
-    pub exited: Option<(i32, Instant)>,
-}
-
 /// A session.
 pub struct Session {
     /// Public id; also names the token.
@@ -100,10 +88,10 @@ pub struct Session {
     pub workspace: Workspace,
     /// When it was made.
     pub created: Timestamp,
-    /// When it ends at the latest.
-    pub expires: Timestamp,
     pub(crate) digest: Digest,
-    deadline: Instant,
+    /// When it ends at the latest, on both clocks.
+    deadline: watch::Sender<(Instant, Timestamp)>,
+    idle: Cell<Duration>,
     outlook: Outlook,
     run_as: RunAs,
     companion: Companion,
@@ -113,6 +101,10 @@ pub struct Session {
     calls: Cell<u64>,
     last_call: Cell<Option<Timestamp>>,
     running: RefCell<HashMap<String, RunningCommand>>,
+    /// Bytes of output it may still record.
+    record_room: Rc<Cell<u64>>,
+    /// Those who watch its output.
+    pub watchers: Watchers,
     placeholders: RefCell<Vec<PathBuf>>,
     made_files: RefCell<Vec<PathBuf>>,
     watching: RefCell<Option<JoinHandle<()>>>,
@@ -131,6 +123,7 @@ impl Session {
         companion: Companion,
     ) -> Rc<Self> {
         let ttl = persona.ttl;
+        let record_room = Rc::new(Cell::new(persona.record.unwrap_or(0)));
         let created = Timestamp::now();
         Rc::new(Self {
             id,
@@ -140,9 +133,11 @@ impl Session {
             run_as,
             companion,
             created,
-            // A bounded duration added to the present stays in range.
-            expires: created.saturating_add(ttl).unwrap_or(Timestamp::MAX),
-            deadline: Instant::now() + ttl,
+            deadline: watch::Sender::new((
+                Instant::now() + ttl,
+                created.saturating_add(ttl).unwrap_or(Timestamp::MAX),
+            )),
+            idle: Cell::new(persona.idle),
             persona,
             sandbox: Mutex::default(),
             connections: watch::Sender::new(0),
@@ -150,6 +145,8 @@ impl Session {
             calls: Cell::default(),
             last_call: Cell::default(),
             running: RefCell::default(),
+            record_room,
+            watchers: Watchers::default(),
             placeholders: RefCell::default(),
             made_files: RefCell::default(),
             watching: RefCell::default(),
@@ -162,7 +159,38 @@ impl Session {
     /// Why it has ended, if it has. A passed expiry counts even before anybody acted on it.
     pub fn why_ended(&self) -> Option<EndReason> {
         let ended = *self.ended.borrow();
-        ended.or_else(|| Controller::is_past(self.expires).then_some(EndReason::Expired))
+        ended.or_else(|| Controller::is_past(self.expires()).then_some(EndReason::Expired))
+    }
+
+    /// When it ends at the latest.
+    pub fn expires(&self) -> Timestamp {
+        self.deadline.borrow().1
+    }
+
+    /// How long it lives with nobody connected.
+    pub fn idle(&self) -> Duration {
+        self.idle.get()
+    }
+
+    /// From now on it lives so long, also with nobody connected if it did so before.
+    pub fn extend(&self, ttl: Duration) {
+        let expires = Timestamp::now().saturating_add(ttl).unwrap_or(Timestamp::MAX);
+        if self.idle.get() >= self.persona.ttl {
+            self.idle.set(self.idle.get().max(ttl));
+        }
+        self.deadline.send_replace((Instant::now() + ttl, expires));
+    }
+
+    /// Resolves when its time is over.
+    async fn until_expired(&self) {
+        let mut deadline = self.deadline.subscribe();
+        loop {
+            let (moment, _) = *deadline.borrow_and_update();
+            tokio::select! {
+                () = sleep_until(moment) => return,
+                _ = deadline.changed() => {}
+            }
+        }
     }
 
     /// Ends it; the first reason counts.
@@ -196,7 +224,7 @@ impl Session {
         tokio::task::spawn_local(async move {
             let reason = tokio::select! {
                 reason = session.until_ended() => reason,
-                () = sleep_until(session.deadline) => EndReason::Expired,
+                () = session.until_expired() => EndReason::Expired,
                 () = session.until_idle() => EndReason::Idle,
             };
             session.end(reason);
@@ -216,14 +244,17 @@ impl Session {
     /// Resolves when nobody has been connected for the persona's idle time.
     async fn until_idle(&self) {
         let mut connections = self.connections.subscribe();
+        let mut deadline = self.deadline.subscribe();
         loop {
             if *connections.borrow_and_update() > 0 {
                 let _ = connections.changed().await;
                 continue;
             }
+            deadline.mark_unchanged();
             tokio::select! {
-                () = sleep(self.persona.idle) => return,
+                () = sleep(self.idle.get()) => return,
                 _ = connections.changed() => {}
+                _ = deadline.changed() => {}
             }
         }
     }
@@ -258,10 +289,10 @@ impl Session {
         self.last_call.set(Some(Timestamp::now()));
     }
 
-    /// Process id of bwrap on the host, while a sandbox runs.
-    pub fn sandbox_pid(&self) -> Option<u32> {
+    /// What is known of its sandbox, while one runs.
+    pub fn sandbox_facts(&self) -> Option<SandboxFacts> {
         let slot = self.sandbox.try_lock().ok()?;
-        slot.as_ref().filter(|sandbox| !sandbox.process.has_ended()).map(|sandbox| sandbox.facts.pid)
+        slot.as_ref().filter(|sandbox| !sandbox.process.has_ended()).map(|sandbox| sandbox.facts.clone())
     }
 
     /// Processes of the running sandbox that were killed for want of memory.
@@ -269,42 +300,6 @@ impl Session {
         let slot = self.sandbox.try_lock().ok();
         let cgroup = slot.as_ref().and_then(|slot| slot.as_ref()?.cgroup.as_ref());
         cgroup.map_or(0, Cgroup::memory_kills)
-    }
-
-    /// The commands whose end is awaited, by the client's process id.
-    pub fn running(&self) -> &RefCell<HashMap<String, RunningCommand>> {
-        &self.running
-    }
-
-    /// Writes the outcome of every command whose end will not be seen any more.
-    fn close_running(&self, controller: &Controller, why: &str) {
-        for (_, command) in self.running.borrow_mut().drain() {
-            controller.note(&self.outcome_of(&command, Some(why)));
-        }
-    }
-
-    /// The outcome record of a command; `why` says what kept it from a seen end.
-    pub fn outcome_of(&self, command: &RunningCommand, why: Option<&str>) -> Record {
-        let mut record = Record::new(Event::Outcome).of_session(&self.id);
-        let (exit_code, end) = command.exited.map_or((None, Instant::now()), |(code, end)| (Some(code), end));
-        record.call = Some(command.call);
-        record.method = Some("process/start".to_owned());
-        record.outcome = Some(CallOutcome {
-            ok: Some(exit_code.is_some()),
-            exit_code,
-            output_bytes: Some(command.output_bytes),
-            duration_ms: Some(millis(end - command.started)),
-            message: match exit_code {
-                None => why.map(str::to_owned),
-                Some(_) if self.memory_kills() > command.memory_kills => {
-                    Some("the sandbox ran out of memory (limits.memory)".to_owned())
-                }
-                Some(_) => command.limit.clone(),
-            },
-            error: None,
-        });
-        record.source = if exit_code.is_some() { Source::ExecServer } else { Source::Controller };
-        record
     }
 }
 

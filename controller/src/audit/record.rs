@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use legion_protocol::RequestId;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::mark::Mark;
 
@@ -17,6 +17,10 @@ pub enum Event {
     ControllerStopped,
     /// A session and its token were made.
     SessionStarted,
+    /// A session lives longer.
+    SessionExtended,
+    /// Somebody watches a session's output.
+    Watched,
     /// A session and its token are gone.
     SessionEnded,
     /// A sandbox runs.
@@ -175,13 +179,31 @@ pub struct Outcome {
     /// Output of a command that reached the controller.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output_bytes: Option<u64>,
+    /// What was recorded of its output.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recording: Option<Recording>,
     /// From the record of the call to this one, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<u64>,
 }
 
+/// A recording of what a command printed.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Recording {
+    /// Its name in the directory of recordings.
+    pub file: String,
+    /// Its length.
+    pub bytes: u64,
+    /// Of the whole file.
+    pub sha256: String,
+    /// Why it ends before the output does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cut: Option<String>,
+}
+
 /// The sandbox a session runs in.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SandboxFacts {
     /// First line of `bwrap --version`.

@@ -1,34 +1,32 @@
 //! Known secret values are replaced by `<redacted:NAME>` before anything becomes a record.
 
-use std::borrow::Cow;
-
 use ring::digest;
 
 use super::chain::hex;
-use crate::limits::{MAX_RECORD_ITEMS, MAX_RECORD_TEXT_BYTES, MIN_REDACTED_BYTES};
+use crate::limits::{MAX_RECORD_ITEMS, MAX_RECORD_TEXT_BYTES};
+use crate::redaction::Patterns;
 use crate::secret::Secrets;
 
 /// Makes texts fit for a record: redacted, then bounded.
 #[derive(Debug, Default)]
 pub struct Redactor {
-    secrets: Secrets,
+    patterns: Patterns,
 }
 
 impl Redactor {
     /// Looks for every value of `.env` that is long enough to be told from ordinary text.
     pub fn new(secrets: &Secrets) -> Self {
-        let long = secrets.iter().filter(|(_, value)| value.expose().len() >= MIN_REDACTED_BYTES);
-        Self { secrets: long.map(|(name, value)| (name.clone(), value.clone())).collect() }
+        Self { patterns: Patterns::new(secrets) }
+    }
+
+    /// What it looks for.
+    pub fn patterns(&self) -> &Patterns {
+        &self.patterns
     }
 
     /// The text without secrets, at most [`MAX_RECORD_TEXT_BYTES`] long; of what is cut, length and hash are told.
     pub fn text(&self, text: &str) -> String {
-        let mut clean = Cow::Borrowed(text);
-        for (name, value) in &self.secrets {
-            if clean.contains(value.expose()) {
-                clean = Cow::Owned(clean.replace(value.expose(), &format!("<redacted:{name}>")));
-            }
-        }
+        let clean = self.patterns.text(text);
         if clean.len() <= MAX_RECORD_TEXT_BYTES {
             return clean.into_owned();
         }

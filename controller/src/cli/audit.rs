@@ -1,6 +1,7 @@
 //! `audit`: reading the log, searching it, and noticing that somebody has changed it.
 
 mod query;
+mod replay;
 mod tail;
 mod view;
 
@@ -27,6 +28,8 @@ pub(super) enum AuditCommand {
     Show(query::ShowArgs),
     /// Check that no record was changed, removed or moved, and who signed them
     Verify(VerifyArgs),
+    /// Play what a session's commands printed, when its persona says `record`
+    Replay(replay::Args),
     /// Print records for other systems
     Export(query::ExportArgs),
     /// Print the public key that checks the log's signatures
@@ -61,6 +64,7 @@ pub(super) async fn run(context: &Context, command: AuditCommand) -> Outcome<u8>
         AuditCommand::Query(args) => query::query(&dirs.audit(), args),
         AuditCommand::Show(args) => query::show(&dirs.audit(), &args),
         AuditCommand::Export(args) => query::export(&dirs.audit(), args),
+        AuditCommand::Replay(args) => replay::run(&dirs.state, args).await,
         AuditCommand::Verify(args) => verify(context, &dirs, &args),
         AuditCommand::Key => match keys::find_public(&dirs.state)? {
             Some(key) => print_lines(&[key.pem()]),

@@ -1,6 +1,7 @@
 //! The command line: one file a subcommand. This one parses, sets up, and turns failures into exit codes.
 
 mod access;
+mod attach;
 mod audit;
 mod codex;
 mod command;
@@ -9,6 +10,7 @@ mod doctor;
 mod exec;
 mod mcp;
 mod program;
+mod safe;
 mod sessions;
 mod setup;
 mod signals;

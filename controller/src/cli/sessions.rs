@@ -1,8 +1,9 @@
-//! `token issue|list|revoke` and `session list|show|kill`: requests to the running controller.
+//! `token issue|list|revoke` and `session list|show|attach|extend|kill`: requests to the running controller.
 
 use std::path::PathBuf;
 
-use super::{Context, Wanted, print_json, print_lines, table};
+use super::{Context, Wanted, attach, print_json, print_lines, table};
+use crate::config::quantity;
 use crate::control::{self, Opened, Reply, Request, SessionInfo};
 use crate::dirs;
 use crate::failure::{Failure, Outcome};
@@ -49,6 +50,21 @@ pub(super) enum SessionCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Watch what its commands print; nothing can be typed
+    Attach {
+        /// Public id
+        id: String,
+        /// Only this command: the client's id of it, or the number of its record
+        process: Option<String>,
+    },
+    /// Let a session live longer
+    Extend {
+        /// Public id
+        id: String,
+        /// How long from now on, e.g. 8h
+        #[arg(value_name = "TIME")]
+        ttl: String,
+    },
     /// End a session and everything that runs in it
     Kill {
         /// Public id
@@ -68,23 +84,29 @@ pub(super) async fn session(context: &Context, command: SessionCommand) -> Outco
     match command {
         SessionCommand::List { json } => list(context, json).await,
         SessionCommand::Show { id, json } => show(context, id, json).await,
+        SessionCommand::Attach { id, process } => attach::run(context, id, process).await,
+        SessionCommand::Extend { id, ttl } => extend(context, id, &ttl).await,
         SessionCommand::Kill { id } => end(context, id, false).await,
     }
 }
 
 async fn ask(context: &Context, request: &Request) -> Outcome<Reply> {
+    connect(context).await?.ask(request).await
+}
+
+/// A connection to the running controller.
+pub(super) async fn connect(context: &Context) -> Outcome<control::Client> {
     let socket = context.dirs()?.control_socket();
     let client = control::Client::connect(&socket).await;
-    let mut client = client.ok_or_else(|| {
+    client.ok_or_else(|| {
         Failure::unavailable(format_args!(
             "no controller answers at {}: start one with legion-controller start",
             socket.display()
         ))
-    })?;
-    client.ask(request).await
+    })
 }
 
-fn unexpected(reply: &Reply) -> Failure {
+pub(super) fn unexpected(reply: &Reply) -> Failure {
     Failure::internal(format_args!("the controller gave an answer of the wrong kind: {reply:?}"))
 }
 
@@ -166,27 +188,64 @@ async fn show(context: &Context, id: String, json: bool) -> Outcome<u8> {
     if json {
         return print_json(&sessions);
     }
-    let optional = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
     let rows: Vec<Vec<String>> = sessions
         .iter()
-        .flat_map(|session| {
-            [
-                ("id", session.id.clone()),
-                ("persona", session.persona.clone()),
-                ("workspace", session.workspace.clone()),
-                ("state", session.state.clone()),
-                ("created", format!("{:.0}", session.created)),
-                ("expires", format!("{:.0}", session.expires)),
-                ("connections", session.connections.to_string()),
-                ("calls", session.calls.to_string()),
-                ("last call", optional(session.last_call.map(|time| format!("{time:.0}")))),
-                ("running commands", session.running.to_string()),
-                ("sandbox process", optional(session.sandbox_pid.map(|pid| pid.to_string()))),
-            ]
-        })
-        .map(|(name, value)| vec![name.to_owned(), value])
+        .flat_map(|session| facts(session).into_iter().chain(sandbox(session)).chain(processes(session)))
+        .map(|(name, value)| vec![name, value])
         .collect();
     print_lines(&table::lines(&["WHAT", "VALUE"], &rows))
+}
+
+type Fact = (String, String);
+
+fn facts(session: &SessionInfo) -> Vec<Fact> {
+    let optional = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
+    let facts = [
+        ("id", session.id.clone()),
+        ("persona", session.persona.clone()),
+        ("workspace", session.workspace.clone()),
+        ("state", session.state.clone()),
+        ("created", format!("{:.0}", session.created)),
+        ("expires", format!("{:.0}", session.expires)),
+        ("idle limit", format!("{} s", session.idle_seconds)),
+        ("connections", session.connections.to_string()),
+        ("calls", session.calls.to_string()),
+        ("last call", optional(session.last_call.map(|time| format!("{time:.0}")))),
+        ("running commands", session.running.to_string()),
+        ("sandbox process", optional(session.sandbox_pid.map(|pid| pid.to_string()))),
+    ];
+    facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+fn sandbox(session: &SessionInfo) -> Vec<Fact> {
+    let Some(facts) = &session.sandbox else { return Vec::new() };
+    vec![
+        ("bubblewrap".to_owned(), facts.bwrap.clone()),
+        ("arguments sha256".to_owned(), facts.arguments_sha256.clone()),
+        ("runs as uid".to_owned(), facts.uid.to_string()),
+        ("limits by".to_owned(), facts.limits_by.clone()),
+    ]
+}
+
+fn processes(session: &SessionInfo) -> impl Iterator<Item = Fact> {
+    session.processes.iter().map(|process| {
+        let value = format!(
+            "{} s, {} bytes printed, id {}: {}",
+            process.seconds, process.output_bytes, process.id, process.command
+        );
+        (format!("command {}", process.call), value)
+    })
+}
+
+async fn extend(context: &Context, id: String, ttl: &str) -> Outcome<u8> {
+    let ttl = quantity::duration(ttl, "TIME").map_err(|failure| Failure::usage(failure.message))?;
+    match ask(context, &Request::Extend { id, ttl_seconds: ttl.as_secs() }).await? {
+        Reply::Sessions(sessions) => {
+            let line = |session: &SessionInfo| format!("session {} until {:.0}", session.id, session.expires);
+            print_lines(&sessions.iter().map(line).collect::<Vec<_>>())
+        }
+        other => Err(unexpected(&other)),
+    }
 }
 
 async fn end(context: &Context, id: String, revoke: bool) -> Outcome<u8> {

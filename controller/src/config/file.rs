@@ -53,6 +53,8 @@ pub(super) struct PersonaFile {
     pub(super) env: EnvFile,
     pub(super) workspace_parts: Option<Vec<PathBuf>>,
     pub(super) skeleton: Option<bool>,
+    pub(super) redact: Option<bool>,
+    pub(super) record: Option<String>,
     pub(super) connect: Option<ConnectFile>,
     #[serde(default)]
     pub(super) limits: LimitsFile,
@@ -88,6 +90,8 @@ impl PersonaFile {
                 (one, other) => one.or(other),
             },
             skeleton: self.skeleton.or(base.skeleton),
+            redact: self.redact.or(base.redact),
+            record: self.record.or(base.record),
             connect: self.connect.or(base.connect),
             limits: self.limits.extending(base.limits),
             protect: joined(base.protect, self.protect),

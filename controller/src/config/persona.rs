@@ -184,6 +184,10 @@ pub struct Persona {
     pub workspace_parts: Option<Vec<PathBuf>>,
     /// Whether the private home starts with the files of `/etc/skel`.
     pub skeleton: bool,
+    /// Whether secrets are taken out of what commands print.
+    pub redact: bool,
+    /// Bytes of output a session records; none is recorded without.
+    pub record: Option<u64>,
     /// See [`Connect`].
     pub connect: Option<Connect>,
     /// See [`PersonaEnv`].
@@ -235,6 +239,10 @@ impl Persona {
                 .map(|parts| parts.into_iter().map(|part| relative(part, &key("workspace_parts"))).collect())
                 .transpose()?,
             skeleton: file.skeleton.unwrap_or(false),
+            redact: file.redact.unwrap_or(false),
+            record: file
+                .record
+                .map_or(Ok(None), |text| quantity::optional(&text, &key("record"), quantity::bytes))?,
             connect: file.connect.map(|connect| Connect {
                 persona: connect.persona,
                 codex_home: connect.codex_home.map(|home| environment.resolve(&home)),

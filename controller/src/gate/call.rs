@@ -19,12 +19,19 @@ pub struct Call {
     pub what: What,
     /// The client's process id: for the methods whose end is tracked.
     pub process_id: Option<String>,
+    /// Columns and rows of the terminal a command starts with.
+    pub size: Option<(u16, u16)>,
 }
 
 impl Call {
     fn new(object: Object, what: What) -> Self {
-        Self { object, what, process_id: None }
+        Self { object, what, process_id: None, size: None }
     }
+}
+
+/// As recordings name a size.
+pub fn columns_and_rows(size: process::TerminalSize) -> (u16, u16) {
+    (size.columns, size.rows)
 }
 
 /// Decodes calls. Without a sight, only for records: the policy allows everything anyway.
@@ -43,13 +50,14 @@ impl Decoder<'_> {
         Ok(match method {
             Method::ProcessStart => {
                 let start: process::Start = params(raw)?;
+                let size = start.legion.and_then(|legion| legion.terminal_size).map(columns_and_rows);
                 let object = self.command(&start);
                 let process_id = Some(start.process_id.clone());
                 let what = self.what(|sight| {
                     let names = variables(&start).into_iter().map(str::to_owned).collect();
                     sight.command(start.argv, start.arg0.as_deref(), start.cwd.path(), names)
                 });
-                Call { process_id, ..Call::new(object, what) }
+                Call { process_id, size, ..Call::new(object, what) }
             }
             Method::ProcessWrite => {
                 let write: process::Write = params(raw)?;

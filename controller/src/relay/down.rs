@@ -7,17 +7,18 @@ use bytes::Bytes;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{FutureExt, SinkExt, StreamExt};
 use legion_protocol::head::result_id;
-use legion_protocol::jsonrpc::ReceivedError;
+use legion_protocol::jsonrpc::{ReceivedError, response_text};
 use legion_protocol::{Head, Method, RequestId, chunk, process};
 use serde_json::value::RawValue;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
-use super::{Connection, Pending, Stop, feed, server_gone, track};
+use super::output::Passed;
+use super::{Connection, Pending, Stop, feed, server_gone};
 use crate::audit::record::{Outcome, Source};
 use crate::audit::{Event, Record};
 use crate::sandbox::launch::Upstream;
@@ -90,14 +91,27 @@ impl Connection {
         from_server: &mut SplitStream<Upstream>,
         answers: &mut mpsc::Receiver<String>,
     ) -> Next {
+        if let Some(text) = self.ready.borrow_mut().pop_front() {
+            return Next::Text(text.into());
+        }
         let message = tokio::select! {
             biased;
             answer = answers.recv() => return answer.map_or_else(|| Next::Stop(Stop::by_harness()), |a| Next::Text(a.into())),
+            () = until(self.waiting_until.get()) => {
+                self.ready.borrow_mut().extend(self.waited());
+                return Next::Nothing;
+            }
             message = from_server.next() => message,
         };
         match message {
-            Some(Ok(Message::Text(text))) if self.observe(&text) => Next::Text(text.into()),
-            Some(Ok(Message::Text(_) | Message::Pong(_) | Message::Frame(_))) => Next::Nothing,
+            Some(Ok(Message::Text(text))) => match self.observe(&text) {
+                Passed::Same => Next::Text(text.into()),
+                Passed::Instead(frames) => {
+                    self.ready.borrow_mut().extend(frames);
+                    Next::Nothing
+                }
+            },
+            Some(Ok(Message::Pong(_) | Message::Frame(_))) => Next::Nothing,
             Some(Ok(Message::Ping(payload))) => Next::Ping(payload),
             Some(Ok(Message::Binary(_))) => {
                 Next::Stop(Stop::new(CloseCode::Error, "the exec-server sent a binary message"))
@@ -106,12 +120,14 @@ impl Connection {
         }
     }
 
-    /// Notes what a frame of the exec-server says; whether it is to be forwarded.
-    fn observe(&self, text: &str) -> bool {
+    /// Notes what a frame of the exec-server says; what of it is to be forwarded.
+    fn observe(&self, text: &str) -> Passed {
         self.controller.trim.moved(text.len());
         if let Some((process_id, bytes)) = chunk::output_head(text) {
             self.count_output(&process_id, bytes as u64);
-            return true;
+            if self.is_plain() {
+                return Passed::Same;
+            }
         }
         if let Some(id) = result_id(text)
             && self.pending.borrow().get(&id).is_some_and(|pending| pending.method != Method::ProcessRead)
@@ -119,14 +135,16 @@ impl Connection {
             return self.answered(&id, &Answer::Result(None));
         }
         match Head::parse(text) {
-            Ok(Head::Notification { method, params }) => self.notified(&method, params),
+            Ok(Head::Notification { method, params }) => self.notified(text, &method, params),
             Ok(Head::Response { id, result }) => self.answered(&id, &Answer::Result(Some(result))),
             Ok(Head::Error { id, error }) => match serde_json::from_str(error.get()) {
                 Ok(error) => self.answered(&id, &Answer::Error(error)),
-                Err(error) => self.distrust(&format!("a malformed error object: {error}")),
+                Err(error) => self.distrust(&format!("a malformed error object: {error}")).into(),
             },
-            Ok(Head::Request { method, .. }) => self.distrust(&format!("a request of its own: {method}")),
-            Err(error) => self.distrust(&format!("no frame: {error}")),
+            Ok(Head::Request { method, .. }) => {
+                self.distrust(&format!("a request of its own: {method}")).into()
+            }
+            Err(error) => self.distrust(&format!("no frame: {error}")).into(),
         }
     }
 
@@ -139,27 +157,32 @@ impl Connection {
         false
     }
 
-    fn answered(&self, id: &RequestId, answer: &Answer<'_>) -> bool {
+    fn answered(&self, id: &RequestId, answer: &Answer<'_>) -> Passed {
         let Some(pending) = self.pending.borrow_mut().remove(id) else {
-            return self.distrust(&format!("an answer to {id}, which is not in flight"));
+            return self.distrust(&format!("an answer to {id}, which is not in flight")).into();
         };
         if let (Method::ProcessRead, Answer::Result(Some(result)), Some(process_id)) =
             (pending.method, answer, &pending.process_id)
-            && let Ok(read) = serde_json::from_str::<process::ReadResult>(result.get())
+            && let Ok(mut read) = serde_json::from_str::<process::ReadResult>(result.get())
         {
             self.caught_up(process_id, &read);
+            if self.session.persona.redact {
+                self.reread(process_id, &mut read);
+                return Passed::Instead(vec![response_text(id, &read)]);
+            }
         }
-        let Some(call) = pending.call else { return true };
+        let Some(call) = pending.call else { return Passed::Same };
         match (answer, pending) {
             (
                 Answer::Result(_),
-                Pending { method: Method::ProcessStart, started, process_id: Some(id), .. },
+                Pending { method: Method::ProcessStart, started, process_id: Some(id), command, .. },
             ) => {
-                track(&self.session, id, call, started);
+                self.tapes.borrow_mut().remove(&id);
+                self.session.track(&self.controller, id, call, started, command.unwrap_or_default());
             }
             (answer, pending) => self.controller.note_outcome(&self.outcome(call, &pending, answer)),
         }
-        true
+        Passed::Same
     }
 
     fn outcome(&self, call: u64, pending: &Pending, answer: &Answer<'_>) -> Record {
@@ -181,31 +204,45 @@ impl Connection {
         record
     }
 
-    fn notified(&self, name: &str, params: Option<&RawValue>) -> bool {
+    fn notified(&self, text: &str, name: &str, params: Option<&RawValue>) -> Passed {
         let known = Method::from_name(name)
             .filter(|method| method.direction() == legion_protocol::method::Direction::ServerNotification);
-        let text = params.map_or("null", RawValue::get);
-        match known {
-            None => return self.distrust(&format!("the notification {name}")),
+        let params = params.map_or("null", RawValue::get);
+        let process_id = match known {
+            None => return self.distrust(&format!("the notification {name}")).into(),
             Some(Method::ProcessOutput) => {
-                if let Ok(output) = serde_json::from_str::<process::Output>(text) {
-                    self.count_output(&output.process_id, output.chunk.0.len() as u64);
-                }
+                return match serde_json::from_str::<process::Output>(params) {
+                    Ok(output) => {
+                        // The short cut has counted what it understands.
+                        if chunk::output_head(text).is_none() {
+                            self.count_output(&output.process_id, output.chunk.0.len() as u64);
+                        }
+                        if self.is_plain() { Passed::Same } else { self.output(output) }
+                    }
+                    Err(error) => self.distrust(&format!("output that is none: {error}")).into(),
+                };
             }
             Some(Method::ProcessExited) => {
-                if let Ok(exited) = serde_json::from_str::<process::Exited>(text) {
-                    self.limited(&exited.process_id, exited.limit.as_deref());
-                    self.exited(&exited.process_id, exited.exit_code);
-                }
+                let Ok(exited) = serde_json::from_str::<process::Exited>(params) else { return Passed::Same };
+                self.limited(&exited.process_id, exited.limit.as_deref());
+                self.exited(&exited.process_id, exited.exit_code);
+                exited.process_id
             }
             Some(Method::ProcessClosed) => {
-                if let Ok(closed) = serde_json::from_str::<process::Closed>(text) {
-                    self.closed(&closed.process_id);
-                }
+                let Ok(closed) = serde_json::from_str::<process::Closed>(params) else { return Passed::Same };
+                closed.process_id
             }
-            Some(_) => {}
+            Some(_) => return Passed::Same,
+        };
+        let mut frames = self.no_more_of(&process_id);
+        if known == Some(Method::ProcessClosed) {
+            self.closed(&process_id);
         }
-        true
+        if frames.is_empty() {
+            return Passed::Same;
+        }
+        frames.push(text.to_owned());
+        Passed::Instead(frames)
     }
 
     fn count_output(&self, process_id: &str, bytes: u64) {
@@ -230,8 +267,7 @@ impl Connection {
     fn closed(&self, process_id: &str) {
         let command = self.session.running().borrow_mut().remove(process_id);
         if let Some(command) = command {
-            self.controller
-                .note(&self.session.outcome_of(&command, Some("it was closed without an exit code")));
+            self.session.note_end(&self.controller, &command, "it was closed without an exit code");
         }
     }
 
@@ -243,5 +279,13 @@ impl Connection {
         if read.closed {
             self.closed(process_id);
         }
+    }
+}
+
+/// Resolves at that time; never when there is none.
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment).await,
+        None => std::future::pending().await,
     }
 }

@@ -9,6 +9,7 @@ mod places;
 mod ways;
 
 mod as_root;
+mod attached;
 mod audit_log;
 mod audit_search;
 mod audit_trouble;
@@ -32,6 +33,7 @@ mod logged;
 mod mcp;
 mod played;
 mod readme;
+mod redacted;
 mod sandbox;
 mod sessions;
 mod setup;

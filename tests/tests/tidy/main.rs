@@ -41,6 +41,10 @@ const PURE: &[&str] = &[
     "controller/src/audit/batch.rs",
     "controller/src/audit/query.rs",
     "controller/src/audit/ocsf.rs",
+    "controller/src/redaction/mod.rs",
+    "controller/src/redaction/forms.rs",
+    "controller/src/redaction/tape.rs",
+    "controller/src/cli/safe.rs",
     "controller/src/audit/redact.rs",
     "controller/src/sandbox/argv.rs",
     "controller/src/sandbox/run_as.rs",
@@ -144,6 +148,7 @@ fn secrets_and_cryptography_have_their_places() {
         "audit/keys.rs",
         "audit/recover.rs",
         "audit/redact.rs",
+        "session/recording.rs",
         "tls.rs",
         "sandbox/launch.rs",
     ];
