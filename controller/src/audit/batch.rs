@@ -48,6 +48,11 @@ impl<'a> Batch<'a> {
         self.chain(rest)
     }
 
+    /// Adds an entry that must be the first of a file, whatever is due.
+    pub fn begin(&mut self, rest: &str) -> io::Result<()> {
+        self.chain(rest)
+    }
+
     /// The lines, with a checkpoint at the end if that is wanted and something has none after it.
     pub fn finish(mut self, sign: bool) -> io::Result<Lines> {
         if sign && self.done.head.seq > self.done.signed {

@@ -269,12 +269,12 @@ impl AuditLog {
         let now = (self.now)();
         let mut batch = Batch::new(&self.signer, now, self.head.clone(), self.signed);
         for entry in &self.findings {
-            batch.add(entry)?;
+            batch.begin(entry)?;
         }
         if self.length == 0 && self.number > 1 {
             let Head { seq, hash } = self.head.clone();
             let rotation = Rotation { file: files::name(self.number - 1), seq, head: hash };
-            batch.add(&entry(&Record::new(Event::LogRotated).marked(Mark::Rotation(rotation)), now)?)?;
+            batch.begin(&entry(&Record::new(Event::LogRotated).marked(Mark::Rotation(rotation)), now)?)?;
         }
         for entry in &self.deferred {
             batch.add(entry)?;

@@ -120,6 +120,17 @@ fn two_writers_share_one_chain_over_many_files() {
 }
 
 #[test]
+fn a_file_begins_by_naming_the_one_before_also_when_a_checkpoint_is_due() {
+    // Among so many sizes some file is full just when a hundred records are.
+    for file_bytes in (5_000..30_000).step_by(290) {
+        let mut scene = Scene::new();
+        scene.options.file_bytes = file_bytes;
+        let scene = scene.written(230);
+        assert_eq!(scene.verify().findings, [""; 0], "{file_bytes}");
+    }
+}
+
+#[test]
 fn threads_and_reopening_lose_no_record() {
     let scene = Scene::small();
     std::thread::scope(|scope| {

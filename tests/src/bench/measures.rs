@@ -40,7 +40,7 @@ const MOST_KEYSTROKES: usize = 1500;
 
 /// A connection with its session, ready to be measured.
 pub struct Harness {
-    client: Client,
+    pub(super) client: Client,
     directory: String,
     next_process: u64,
 }
@@ -200,7 +200,7 @@ impl Harness {
         Ok(measured)
     }
 
-    fn await_result(&mut self) -> io::Result<Option<usize>> {
+    pub(super) fn await_result(&mut self) -> io::Result<Option<usize>> {
         loop {
             match self.client.next_message()? {
                 Message::Result { data, .. } => return Ok(data),

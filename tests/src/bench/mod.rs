@@ -5,6 +5,7 @@
 #![allow(clippy::cast_precision_loss, reason = "counts and sizes stay far below 2^53")]
 #![allow(clippy::print_stderr, reason = "progress; the result goes to standard output")]
 
+pub mod audit;
 pub mod baselines;
 pub mod client;
 pub mod measures;

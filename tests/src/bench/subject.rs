@@ -12,6 +12,7 @@ use std::sync::Arc;
 use rustix::process::{Pid, Signal, kill_process_group};
 use rustls::ClientConfig;
 
+use super::audit;
 use super::client::Address;
 use crate::child::Child;
 use crate::legion::{self, Controller};
@@ -26,6 +27,9 @@ pub const ORIGINAL: &str = "codex exec-server";
 
 /// Legion as a whole: its name in every table.
 pub const LEGION: &str = "Legion";
+
+/// Legion that syncs every record and looks for secrets in all output: its name in the table.
+pub const STRICT: &str = "Legion, sync = always, redact = true";
 
 /// Our exec-server without controller and sandbox: its name in every table.
 pub const ALONE: &str = "legion-exec-server alone";
@@ -87,6 +91,7 @@ pub struct Servers {
     pub scratch: Arc<Scratch>,
     original: Original,
     legion: Option<Controller>,
+    strict: Option<(Scratch, Controller)>,
     alone: Option<Child>,
 }
 
@@ -101,7 +106,28 @@ impl Servers {
             command.args(["--listen", "ws://127.0.0.1:0"]);
             Child::spawn("legion-exec-server", command)
         });
-        Self { scratch: Arc::new(scratch), original, legion, alone }
+        Self { scratch: Arc::new(scratch), original, legion, strict: None, alone }
+    }
+
+    /// Legion as it was started, and one that is as strict as can be asked for, which is started now.
+    ///
+    /// # Errors
+    /// As [`Self::subjects`].
+    pub async fn audited(&mut self) -> io::Result<Vec<Subject>> {
+        let scratch = Scratch::new();
+        scratch.write("home/.env", audit::env_file());
+        legion::configure(&scratch, audit::STRICT_TOML);
+        let controller = Controller::start(&scratch, &[]).await;
+        let strict = Subject {
+            name: STRICT.to_owned(),
+            address: Address::new(&controller.ready.url, Some(controller.token.clone()), None)?,
+            directory: Some(scratch.workspace()),
+            pid: controller.pid(),
+            is_legion: true,
+        };
+        self.strict = Some((scratch, controller));
+        let plain = self.subjects().await?.into_iter().filter(|subject| subject.is_legion);
+        Ok(plain.chain([strict]).collect())
     }
 
     /// Everything started here, the original first.

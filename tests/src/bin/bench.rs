@@ -9,6 +9,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use clap::builder::PossibleValuesParser;
+use legion_tests::bench::audit;
 use legion_tests::bench::report::{self, Row};
 use legion_tests::bench::rounds::{self, Plan};
 use legion_tests::bench::scale;
@@ -49,6 +50,9 @@ struct Args {
     /// Only measure how cost grows
     #[arg(long, conflicts_with = "scale")]
     only_scale: bool,
+    /// Only measure what the audit log and redaction cost
+    #[arg(long, conflicts_with_all = ["scale", "only_scale", "url"])]
+    only_audit: bool,
     /// Print one JSON object with all numbers instead of tables
     #[arg(long)]
     json: bool,
@@ -84,15 +88,20 @@ fn run(args: &Args) -> io::Result<bool> {
                 (args.token_file.clone(), args.ca.clone(), args.directory.clone());
             subjects.push(Running { url, token_file, ca, directory }.subject()?);
         }
-        let plan = Plan {
+        let mut plan = Plan {
             subjects,
             rounds: if args.only_scale { 0 } else { usize::from(args.rounds) },
             only: args.only.clone(),
             srt: args.srt.clone(),
             scratch: servers.scratch.clone(),
         };
+        if args.only_audit {
+            plan.rounds = 0;
+            plan.subjects = servers.audited().await?;
+        }
+        let is_audit = args.only_audit;
         let grow = args.scale || args.only_scale;
-        let measuring = tokio::task::spawn_blocking(move || measure(&plan, grow));
+        let measuring = tokio::task::spawn_blocking(move || measure(&plan, grow, is_audit));
         let mut terminate = signal(SignalKind::terminate())?;
         tokio::select! {
             measured = measuring => measured.map_err(io::Error::other)?,
@@ -108,7 +117,7 @@ fn run(args: &Args) -> io::Result<bool> {
     Ok(!(args.check && missed))
 }
 
-fn measure(plan: &Plan, grow: bool) -> io::Result<(rounds::Measured, usize, Tables)> {
+fn measure(plan: &Plan, grow: bool, is_audit: bool) -> io::Result<(rounds::Measured, usize, Tables)> {
     let mut measured = if plan.rounds == 0 { rounds::nothing() } else { rounds::run(plan)? };
     let mut tables = Tables::new();
     for subject in plan.subjects.iter().filter(|subject| subject.name != ORIGINAL && plan.rounds > 0) {
@@ -118,6 +127,9 @@ fn measure(plan: &Plan, grow: bool) -> io::Result<(rounds::Measured, usize, Tabl
         for subject in &plan.subjects {
             tables.push((subject.name.clone(), scale::run(plan, subject)?));
         }
+    }
+    if is_audit {
+        tables.push(("Audit log and redaction".to_owned(), audit::run(&plan.subjects, &plan.scratch)?));
     }
     measured.load[1] = rounds::load();
     Ok((measured, plan.rounds, tables))
