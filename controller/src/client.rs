@@ -27,7 +27,7 @@ use crate::websocket::to_io;
 
 pub mod process_handle;
 
-pub use process_handle::{Event, Process};
+pub use process_handle::{Event, Process, command};
 
 /// Why a call has no result.
 #[derive(Debug, thiserror::Error)]

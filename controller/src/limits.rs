@@ -269,8 +269,13 @@ pub const MAX_PATCH_BYTES: usize = 64 << 20;
 /// Files of one glob and lines of one grep, as the harnesses bound them.
 pub const MAX_FOUND: usize = 100;
 
+/// What of all that was found is sorted by age; a search ends when it has found so much.
+pub const MAX_SORTED: usize = 2000;
+/// See [`MAX_SORTED`]; the names are handed to one command.
+pub const MAX_SORTED_BYTES: usize = 256 << 10;
+
 /// What is kept of one line that a search has found.
-pub const MAX_FOUND_RECORD_BYTES: usize = 16 << 10;
+pub const MAX_FOUND_LINE_BYTES: usize = 16 << 10;
 
 /// Time a command has to end after SIGTERM or SIGHUP was passed on, as service managers give; then its sandbox goes.
 pub const TERMINATION_GRACE: Duration = Duration::from_secs(10);

@@ -30,6 +30,7 @@ mod list;
 mod name_pattern;
 mod patch;
 mod read;
+mod records;
 mod remote;
 mod replace;
 mod search;

@@ -2,8 +2,8 @@
 //!
 //! Invariant: it does not outlive its handle; dropping the handle kills its process group unless it has exited.
 
-use legion_protocol::process::{Closed, Exited, Output, ProcessRef, Stream};
-use legion_protocol::{Method, object};
+use legion_protocol::process::{Closed, EnvPolicy, Exited, Inherit, Output, ProcessRef, Start, Stream};
+use legion_protocol::{Method, PathUri, StringMap, object};
 use tokio::sync::mpsc;
 
 use super::Client;
@@ -42,6 +42,34 @@ impl Event {
             }
             _ => None,
         })
+    }
+}
+
+/// A command as our own clients start it: with all of the session's environment, without a terminal or an input.
+pub fn command(process_id: String, argv: Vec<String>, cwd: PathUri) -> Start {
+    let env_policy = EnvPolicy {
+        inherit: Inherit::All,
+        ignore_default_excludes: true,
+        exclude: Vec::new(),
+        set: StringMap::default(),
+        include_only: Vec::new(),
+    };
+    Start {
+        process_id,
+        argv,
+        cwd,
+        env: StringMap::default(),
+        env_policy: Some(env_policy),
+        tty: false,
+        pipe_stdin: false,
+        arg0: None,
+        sandbox: None,
+        enforce_managed_network: false,
+        managed_network: None,
+        network_proxy: None,
+        metadata: None,
+        shell_snapshot: None,
+        legion: None,
     }
 }
 

@@ -1,4 +1,4 @@
-//! `bash`: one command, with the output of both its streams in the order it was written.
+//! `bash`: one command, with the output of both its streams as it comes.
 //!
 //! Invariant: the command is dead, with its process group, when the call has ended by time-out or was given up. What a
 //! command that has ended left in the background stays, and the answer says so.
@@ -14,13 +14,10 @@ use super::clip::Clip;
 use super::remote::{Remote, failed, gone};
 use super::text::Pieces;
 use super::{Answer, Answered, ToolError};
-use crate::client::{Event, Process};
+use crate::client::{Event, Process, command};
 use crate::limits::{
     DEFAULT_TOOL_TIMEOUT, MAX_TOOL_OUTPUT_BYTES, MAX_TOOL_TIMEOUT, TOOL_KILL_TIMEOUT, TOOL_OUTPUT_GRACE,
 };
-
-/// Runs `$1` in the shell `$0` with one pipe for both streams: two would lose the order.
-const ONE_STREAM: &str = r#"exec "$0" -c "$1" 2>&1"#;
 
 #[derive(Deserialize)]
 pub(super) struct Arguments {
@@ -46,10 +43,10 @@ pub(super) async fn run(remote: &Remote, arguments: Arguments, progress: &mut dy
         return Err(ToolError::new(format_args!("timeout is between 1 and {most} milliseconds")));
     }
     let cwd = remote.path(arguments.workdir.as_deref().filter(|dir| !dir.is_empty()).unwrap_or("."))?;
-    let shell = remote.client.info().shell.path.clone();
-    let argv = [&shell, "-c", ONE_STREAM, &shell, &arguments.command].map(str::to_owned).to_vec();
+    // Nothing is wrapped around the command: the policy and the audit see what the model wrote.
+    let argv = [&remote.client.info().shell.path, "-c", &arguments.command].map(str::to_owned).to_vec();
     let deadline = Instant::now() + allowed;
-    let start = remote.start(argv, cwd.clone());
+    let start = command(remote.client.process_id(), argv, cwd.clone());
     let mut process = remote
         .client
         .start(&start)

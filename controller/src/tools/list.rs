@@ -36,8 +36,7 @@ fn object(required: &[&str], properties: &Value) -> Value {
 }
 
 const BASH: &str = "\
-Runs a command with bash in the project's sandbox and gives its output: stdout and stderr in the order they were written, \
-then `[exit code N]`.
+Runs a command with bash in the project's sandbox and gives its output, stdout and stderr together, then `[exit code N]`.
 Each command starts in the project's directory, or in `workdir`; give `workdir` instead of using `cd`. Nothing is kept \
 from one command to the next but files. There is no terminal and no input, so use options that ask nothing.
 A command is killed, with all it started, after `timeout` milliseconds (default 120000); ask for more for long builds and \

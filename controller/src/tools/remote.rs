@@ -9,8 +9,7 @@ use legion_protocol::fs::{
     ReadBlock, Remove, WriteFile,
 };
 use legion_protocol::limits::MAX_MESSAGE_BYTES;
-use legion_protocol::process::{EnvPolicy, Inherit, Start};
-use legion_protocol::{Chunk, Method, PathUri, StringMap};
+use legion_protocol::{Chunk, Method, PathUri};
 use serde::Serialize;
 use serde::de::{DeserializeOwned, IgnoredAny as Ignored};
 
@@ -174,34 +173,6 @@ impl Remote {
             Open { path: path.clone(), handle_id: handle_id.clone(), mode: OpenMode::Read, sandbox: None };
         self.call::<_, Handle>("open", path, Method::FsOpen, &open).await?;
         Ok(OpenFile { remote: self, path: path.clone(), handle_id, offset: 0 })
-    }
-
-    /// A process as the tools start it: in `cwd`, with the session's environment, without an input.
-    pub(super) fn start(&self, argv: Vec<String>, cwd: PathUri) -> Start {
-        let env_policy = EnvPolicy {
-            inherit: Inherit::All,
-            ignore_default_excludes: true,
-            exclude: Vec::new(),
-            set: StringMap::default(),
-            include_only: Vec::new(),
-        };
-        Start {
-            process_id: self.client.process_id(),
-            argv,
-            cwd,
-            env: StringMap::default(),
-            env_policy: Some(env_policy),
-            tty: false,
-            pipe_stdin: false,
-            arg0: None,
-            sandbox: None,
-            enforce_managed_network: false,
-            managed_network: None,
-            network_proxy: None,
-            metadata: None,
-            shell_snapshot: None,
-            legion: None,
-        }
     }
 }
 

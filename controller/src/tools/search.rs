@@ -1,31 +1,29 @@
 //! `glob` and `grep`: files by their names, lines by their content.
 //!
-//! Invariant: one process inside does all of it, with the tools that every system has (git, find, grep), so one call is
-//! recorded and what is found is what a command inside would find; the answer is bounded, and the process is killed when
-//! it is full.
+//! Invariant: programs of the sandbox do the work, each started with its plain arguments, so the policy and the audit see
+//! what is searched, and what is found is what a command inside would find. Git is asked first, because it knows what is
+//! to be ignored; without it find and grep look at everything. The answer is bounded and says when there is more.
+
+use std::collections::HashMap;
 
 use legion_protocol::PathUri;
-use legion_protocol::process::Stream;
 use serde::Deserialize;
 use serde_json::json;
-use tokio::time::{Instant, timeout_at};
 
-use super::clip::Clip;
-use super::name_pattern::expression;
+use super::name_pattern::NamePattern;
 use super::read::missing;
-use super::remote::{Remote, failed, gone};
+use super::records::{self, Ended, NOT_FOUND};
+use super::remote::Remote;
 use super::text::shortened;
 use super::{Answer, Answered, ToolError};
-use crate::client::Event;
-use crate::limits::{
-    DEFAULT_TOOL_TIMEOUT, MAX_FOUND, MAX_FOUND_RECORD_BYTES, MAX_LINE_CHARS, MAX_TOOL_OUTPUT_BYTES,
-};
+use crate::limits::{MAX_FOUND, MAX_LINE_CHARS, MAX_SORTED, MAX_SORTED_BYTES, MAX_TOOL_OUTPUT_BYTES};
 
-/// Lists or searches files; what it takes is said in it.
-const SCRIPT: &str = include_str!("search.sh");
+/// `git check-ignore` says that a path of a repository is not ignored.
+const NOT_IGNORED: i32 = 1;
 
-/// What is kept of its complaints.
-const COMPLAINT_BYTES: usize = 2 << 10;
+const LIST_BY_GIT: [&str; 6] = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"];
+
+const LIST_ALL: [&str; 10] = ["find", ".", "-name", ".git", "-prune", "-o", "-type", "f", "-printf", "%P\\0"];
 
 #[derive(Deserialize)]
 pub(super) struct GlobArguments {
@@ -48,52 +46,96 @@ pub(super) async fn glob(remote: &Remote, arguments: GlobArguments) -> Answered 
     if let Some(file) = &place.file {
         return Err(ToolError::new(format_args!("{file} is a file: path is the directory to look in")));
     }
-    let names = place.expression(&arguments.pattern)?;
-    let mut found = Found::until(0);
-    search(remote, &place, vec![names], &mut found).await?;
-    let mut lines: Vec<String> = found.records.iter().map(|record| place.shown(after_time(record))).collect();
-    let count = lines.len();
-    if found.more {
-        lines.push(format!("(the {count} last changed; there are more: narrow the pattern or the path)"));
+    let pattern = place.pattern(&arguments.pattern)?;
+    let (mut names, mut bytes, mut more) = (Vec::new(), 0, false);
+    let mut take = |name: &[u8]| {
+        // In a conflict git lists a file several times.
+        if pattern.matches(name) && names.last().is_none_or(|last| last != name) {
+            bytes += name.len();
+            more = names.len() >= MAX_SORTED || bytes > MAX_SORTED_BYTES;
+            if !more {
+                names.push(name.to_vec());
+            }
+        }
+        !more
+    };
+    let argv: &[&str] = if place.is_in_repository(remote).await? { &LIST_BY_GIT } else { &LIST_ALL };
+    let ended = records::run(remote, &place.directory, argv, 0, &mut take).await?;
+    failed(&ended, names.is_empty())?;
+    let mut names = place.newest(remote, names).await?;
+    more |= names.len() > MAX_FOUND;
+    names.truncate(MAX_FOUND);
+    let mut lines: Vec<String> = names.iter().map(|name| place.shown(name)).collect();
+    if lines.is_empty() {
+        lines.push("No files match".to_owned());
     }
-    let output = if count == 0 { "No files match".to_owned() } else { lines.join("\n") };
-    let metadata = json!({ "path": place.directory.path(), "count": count, "truncated": found.more });
+    if more {
+        lines.push(format!(
+            "(the {} last changed; there are more: narrow the pattern or the path)",
+            names.len()
+        ));
+    }
+    let metadata = json!({ "path": place.directory.path(), "count": names.len(), "truncated": more });
+    let output = lines.join("\n");
     Ok(Answer { title: arguments.pattern, output, metadata, attachments: Vec::new() })
 }
 
 pub(super) async fn grep(remote: &Remote, arguments: GrepArguments) -> Answered {
     let place = Place::of(remote, arguments.path.as_deref()).await?;
-    if arguments.pattern.is_empty() || arguments.pattern.contains('\n') {
+    if arguments.pattern.is_empty() || arguments.pattern.contains(['\n', '\0']) {
         return Err(ToolError::new(
             "the pattern is a regular expression for a line: not empty, and of one line",
         ));
     }
-    let include = arguments.include.as_deref().filter(|include| !include.is_empty()).unwrap_or("*");
-    let names = place.expression(include)?;
-    let for_script = [Some(names), Some(arguments.pattern.clone()), place.file.clone()];
-    let mut found = Found::until(b'\n');
-    search(remote, &place, for_script.into_iter().flatten().collect(), &mut found).await?;
-    let matches: Vec<Match> = found.records.iter().filter_map(|record| Match::parse(record)).collect();
-    let mut lines = vec![match (matches.len(), found.more) {
-        (0, _) => "No matches".to_owned(),
-        (count, false) => format!("Found {count} matches"),
-        (count, true) => {
-            format!(
-                "Found more than {count} matches; these are the first: narrow the pattern, path or include"
-            )
+    let include = arguments.include.as_deref().filter(|include| !include.is_empty());
+    let include = include.map(|include| place.pattern(include)).transpose()?;
+    let mut found = Found::default();
+    let mut take = |record: &[u8]| match Match::parse(record) {
+        Some(found_here) if include.as_ref().is_none_or(|include| include.matches(&found_here.name)) => {
+            found.push(found_here)
         }
-    }];
-    let mut last = None;
-    for Match { name, line, text } in &matches {
-        if last != Some(name) {
-            lines.extend([String::new(), format!("{}:", place.shown(name))]);
-            last = Some(name);
-        }
-        lines.push(format!("  Line {line}: {}", shortened(&String::from_utf8_lossy(text), MAX_LINE_CHARS)));
+        _ => true,
+    };
+    let within = if place.file.is_none() && place.is_in_repository(remote).await? {
+        "--untracked"
+    } else {
+        "--no-index"
+    };
+    let mut argv = vec!["git", "grep", within, "-nIzP", "--no-color", "-e", &arguments.pattern, "--"];
+    let specs = match &place.file {
+        Some(file) => vec![format!(":(literal){file}")],
+        None => include.as_ref().map(NamePattern::pathspecs).unwrap_or_default(),
+    };
+    argv.extend(specs.iter().map(String::as_str));
+    let mut ended = records::run(remote, &place.directory, &argv, b'\n', &mut take).await?;
+    if ended.code == NOT_FOUND {
+        let start = place.file.as_deref().unwrap_or(".");
+        let argv = [
+            "grep",
+            "-rnHIsZP",
+            "--exclude-dir=.git",
+            "--color=never",
+            "-e",
+            &arguments.pattern,
+            "--",
+            start,
+        ];
+        ended = records::run(remote, &place.directory, &argv, b'\n', &mut take).await?;
     }
-    let output = lines.join("\n");
-    let metadata = json!({ "path": place.directory.path(), "count": matches.len(), "truncated": found.more });
+    failed(&ended, found.matches.is_empty())?;
+    found.sort(&place, remote).await?;
+    let output = found.text(&place);
+    let metadata =
+        json!({ "path": place.directory.path(), "count": found.matches.len(), "truncated": found.more });
     Ok(Answer { title: arguments.pattern, output, metadata, attachments: Vec::new() })
+}
+
+/// Nothing found and something to complain about is no answer.
+fn failed(ended: &Ended, found_nothing: bool) -> Result<(), ToolError> {
+    if found_nothing && !ended.complaint.is_empty() {
+        return Err(ToolError::new(format_args!("the search failed: {}", ended.complaint)));
+    }
+    Ok(())
 }
 
 /// Where to search: a directory, or one file in it.
@@ -114,56 +156,54 @@ impl Place {
         }
     }
 
-    fn expression(&self, pattern: &str) -> Result<String, ToolError> {
-        expression(pattern, self.directory.path()).map_err(ToolError::new)
+    fn pattern(&self, pattern: &str) -> Result<NamePattern, ToolError> {
+        NamePattern::new(pattern, self.directory.path()).map_err(ToolError::new)
     }
 
-    /// A name that the script has given, as a path.
+    /// A name relative to the directory as a path.
     fn shown(&self, name: &[u8]) -> String {
         self.directory.path().join(String::from_utf8_lossy(name).as_ref()).display().to_string()
     }
-}
 
-/// What a search has found so far.
-struct Found {
-    /// Ends a record.
-    until: u8,
-    records: Vec<Vec<u8>>,
-    current: Vec<u8>,
-    bytes: usize,
-    more: bool,
-}
-
-impl Found {
-    fn until(until: u8) -> Self {
-        Self { until, records: Vec::new(), current: Vec::new(), bytes: 0, more: false }
+    /// Whether git has something to say about what is in the directory.
+    async fn is_in_repository(&self, remote: &Remote) -> Result<bool, ToolError> {
+        let argv = ["git", "check-ignore", "-q", "."];
+        Ok(records::run(remote, &self.directory, &argv, 0, |_| true).await?.code == NOT_IGNORED)
     }
 
-    /// Takes output; whether there is room for more.
-    fn push(&mut self, bytes: &[u8]) -> bool {
-        for piece in bytes.split_inclusive(|byte| *byte == self.until) {
-            let (text, ends) = match piece.strip_suffix(&[self.until]) {
-                Some(text) => (text, true),
-                None => (piece, false),
-            };
-            // The rest of a very long line is not shown anyway.
-            let room = MAX_FOUND_RECORD_BYTES.saturating_sub(self.current.len());
-            self.current.extend_from_slice(&text[..text.len().min(room)]);
-            if ends {
-                let record = std::mem::take(&mut self.current);
-                self.bytes += record.len();
-                if self.records.len() == MAX_FOUND || self.bytes > MAX_TOOL_OUTPUT_BYTES {
-                    self.more = true;
-                    return false;
-                }
-                self.records.push(record);
-            }
+    /// The regular files among these, the last changed first.
+    async fn newest(&self, remote: &Remote, names: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, ToolError> {
+        let utf8 = names.iter().filter_map(|name| std::str::from_utf8(name).ok());
+        let argv: Vec<&str> = ["stat", "--printf=%.9Y %f %n\\0", "--"].into_iter().chain(utf8).collect();
+        if argv.len() == 3 {
+            return Ok(names);
         }
-        true
+        let mut changed: HashMap<Vec<u8>, Option<f64>> = HashMap::new();
+        let ended = records::run(remote, &self.directory, &argv, 0, |record| {
+            let text = String::from_utf8_lossy(record);
+            if let [time, mode, name] = text.splitn(3, ' ').collect::<Vec<_>>()[..] {
+                // The locale may have a comma in numbers. A mode of 8… is that of a regular file.
+                let time = time.replace(',', ".").parse().ok();
+                changed.insert(name.as_bytes().to_vec(), time.filter(|_| mode.starts_with('8')));
+            }
+            true
+        });
+        let ended = ended.await?;
+        if changed.is_empty() && ended.code == NOT_FOUND {
+            return Ok(names);
+        }
+        // What has no UTF-8 name could not be asked about; it comes last.
+        let time = |name: &Vec<u8>| match changed.get(name) {
+            Some(time) => *time,
+            None => std::str::from_utf8(name).is_err().then_some(f64::MIN),
+        };
+        let mut names: Vec<_> = names.into_iter().filter_map(|name| Some((time(&name)?, name))).collect();
+        names.sort_by(|(one, _), (other, _)| other.total_cmp(one));
+        Ok(names.into_iter().map(|(_, name)| name).collect())
     }
 }
 
-/// A line of output of `grep -nHZ`.
+/// A line of output of `git grep -nz`, or of `grep -nHZ`.
 struct Match {
     name: Vec<u8>,
     line: u64,
@@ -172,55 +212,70 @@ struct Match {
 
 impl Match {
     fn parse(record: &[u8]) -> Option<Self> {
-        let end = record.iter().position(|byte| *byte == 0)?;
+        let end = memchr::memchr(0, record)?;
         let (name, rest) = (&record[..end], &record[end + 1..]);
-        let colon = rest.iter().position(|byte| *byte == b':')?;
+        let colon = memchr::memchr2(0, b':', rest)?;
         let line = std::str::from_utf8(&rest[..colon]).ok()?.parse().ok()?;
-        let text = rest[colon + 1..].trim_ascii_end().to_vec();
-        Some(Self { name: name.to_vec(), line, text })
+        let name = name.strip_prefix(b"./").unwrap_or(name);
+        Some(Self { name: name.to_vec(), line, text: rest[colon + 1..].trim_ascii_end().to_vec() })
     }
 }
 
-fn after_time(record: &[u8]) -> &[u8] {
-    record.iter().position(|byte| *byte == b' ').map_or(record, |at| &record[at + 1..])
+#[derive(Default)]
+struct Found {
+    matches: Vec<Match>,
+    bytes: usize,
+    more: bool,
 }
 
-/// Runs the script until it ends or `found` is full.
-async fn search(
-    remote: &Remote,
-    place: &Place,
-    arguments: Vec<String>,
-    found: &mut Found,
-) -> Result<(), ToolError> {
-    let directory = place.directory.path();
-    let deadline = Instant::now() + DEFAULT_TOOL_TIMEOUT;
-    let fixed = [&remote.client.info().shell.path, "-c", SCRIPT, "search"].map(str::to_owned);
-    let argv = fixed.into_iter().chain(arguments).collect();
-    let start = remote.start(argv, place.directory.clone());
-    let process = remote.client.start(&start).await;
-    let mut process = process.map_err(|error| failed("search in", directory, &error))?;
-    let mut complaints = Clip::new(COMPLAINT_BYTES);
-    let mut exit = 0;
-    loop {
-        let event = timeout_at(deadline, process.next()).await.map_err(|_| {
-            let allowed = DEFAULT_TOOL_TIMEOUT.as_secs();
-            ToolError::new(format_args!(
-                "the search took longer than {allowed} s: narrow the path or the pattern"
-            ))
-        })?;
-        match event {
-            Some(Event::Output(Stream::Stderr, bytes)) => complaints.push(&bytes),
-            // Dropping the process kills it.
-            Some(Event::Output(_, bytes)) if !found.push(&bytes) => return Ok(()),
-            Some(Event::Output(..)) => {}
-            Some(Event::Exited { code, .. }) => exit = code,
-            Some(Event::Closed) => break,
-            None => return Err(gone(&remote.client.why_ended().unwrap_or_default())),
+impl Found {
+    /// Whether there is room for more.
+    fn push(&mut self, found: Match) -> bool {
+        self.bytes += found.text.len() + found.name.len();
+        self.more = self.matches.len() >= MAX_SORTED || self.bytes > MAX_SORTED_BYTES;
+        if !self.more {
+            self.matches.push(found);
         }
+        !self.more
     }
-    if found.records.is_empty() && complaints.total() > 0 {
-        let complaint = complaints.text();
-        return Err(ToolError::new(format_args!("the search failed ({exit}): {}", complaint.trim())));
+
+    /// The last changed files first; what is too much is left out.
+    async fn sort(&mut self, place: &Place, remote: &Remote) -> Result<(), ToolError> {
+        let mut names: Vec<Vec<u8>> = self.matches.iter().map(|found| found.name.clone()).collect();
+        names.dedup();
+        let names = place.newest(remote, names).await?;
+        let rank: HashMap<&[u8], usize> =
+            names.iter().enumerate().map(|(at, name)| (name.as_slice(), at)).collect();
+        self.matches.sort_by_key(|found| rank.get(found.name.as_slice()).copied().unwrap_or(usize::MAX));
+        self.more |= self.matches.len() > MAX_FOUND;
+        self.matches.truncate(MAX_FOUND);
+        Ok(())
     }
-    Ok(())
+
+    fn text(&mut self, place: &Place) -> String {
+        let (mut lines, mut bytes, mut last) = (Vec::new(), 0, None);
+        let mut shown = 0;
+        for Match { name, line, text } in &self.matches {
+            let line =
+                format!("  Line {line}: {}", shortened(&String::from_utf8_lossy(text), MAX_LINE_CHARS));
+            bytes += line.len();
+            if bytes > MAX_TOOL_OUTPUT_BYTES {
+                self.more = true;
+                break;
+            }
+            if last != Some(name) {
+                lines.extend([String::new(), format!("{}:", place.shown(name))]);
+                last = Some(name);
+            }
+            lines.push(line);
+            shown += 1;
+        }
+        let head = match (shown, self.more) {
+            (0, _) => "No matches".to_owned(),
+            (count, false) => format!("Found {count} matches"),
+            (count, true) => format!("Found more than {count} matches; narrow the pattern, path or include"),
+        };
+        lines.insert(0, head);
+        lines.join("\n")
+    }
 }

@@ -6,5 +6,6 @@ mod commands;
 mod endings;
 mod files;
 mod patches;
+mod policy;
 mod protocol;
 mod search;

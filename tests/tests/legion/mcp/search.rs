@@ -100,10 +100,8 @@ async fn lines_are_found_by_content() {
     assert_eq!(names(one.output()), [at("ignored.log")]);
     let accented = client.call("grep", json!({ "pattern": "caf[\u{e9}]" })).await;
     assert_eq!(names(accented.output()), [at("caf\u{e9}.txt")]);
-    for dash in ["-dash", "dash\\("] {
-        let dash = client.call("grep", json!({ "pattern": dash, "path": "-dash.rs" })).await;
-        assert!(dash.output().contains("Found 1") || dash.output() == "No matches", "{dash:?}");
-    }
+    let dash = client.call("grep", json!({ "pattern": "-?dash\\(", "path": "-dash.rs" })).await;
+    assert_eq!(names(dash.output()), [at("-dash.rs")]);
     assert_eq!(client.call("grep", json!({ "pattern": "nothing here" })).await.output(), "No matches");
     let wrong = client.call("grep", json!({ "pattern": "(" })).await;
     assert!(wrong.error().contains("missing closing parenthesis"), "{wrong:?}");
@@ -142,10 +140,5 @@ async fn many_files_and_long_lines_are_bounded() {
         wide.output().contains("more characters in this line)") && wide.output().len() < 4000,
         "{wide:?}"
     );
-    // What was found is enough: the search itself does not go on.
-    let left = client
-        .call("bash", json!({ "command": "ls /proc/[0-9]*/comm | xargs cat 2>/dev/null | grep -c '^grep$'" }))
-        .await;
-    assert!(left.output().starts_with("1\n") || left.output().starts_with("0\n"), "{left:?}");
     client.leave().await.assert_success();
 }
