@@ -17,12 +17,13 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use tokio::net::UnixStream;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::AbortHandle;
+use tokio::time::sleep;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 
-use crate::limits::{MAX_QUEUED_EVENTS, MAX_QUEUED_REQUESTS};
+use crate::limits::{FAREWELL_TIMEOUT, MAX_QUEUED_EVENTS, MAX_QUEUED_REQUESTS};
 use crate::websocket::to_io;
 
 pub mod process_handle;
@@ -53,7 +54,7 @@ pub struct Client {
     shared: Rc<Shared>,
     /// What `initialize` said of the other side.
     opened: Rc<session::Initialized>,
-    _tasks: Rc<Tasks>,
+    _handles: Rc<Handles>,
 }
 
 struct Shared {
@@ -66,12 +67,16 @@ struct Shared {
 
 type Answer = Result<Box<RawValue>, ReceivedError>;
 
-/// The two pumps; they end with the last handle.
-struct Tasks([AbortHandle; 2]);
+/// Goes with the last handle. What was sent by then is still written, and a Close frame after it.
+struct Handles {
+    receiving: AbortHandle,
+    gone: Rc<Notify>,
+}
 
-impl Drop for Tasks {
+impl Drop for Handles {
     fn drop(&mut self) {
-        self.0.iter().for_each(AbortHandle::abort);
+        self.receiving.abort();
+        self.gone.notify_one();
     }
 }
 
@@ -87,14 +92,15 @@ impl Client {
             next_id: Cell::new(1),
             ended: RefCell::default(),
         });
-        let sending = tokio::task::spawn_local(send(queued, sink));
-        let receiving = tokio::task::spawn_local(receive(stream, Rc::clone(&shared)));
-        let tasks = Rc::new(Tasks([sending.abort_handle(), receiving.abort_handle()]));
+        let gone = Rc::<Notify>::default();
+        tokio::task::spawn_local(send_until(queued, sink, Rc::clone(&gone)));
+        let receiving = tokio::task::spawn_local(receive(stream, Rc::clone(&shared))).abort_handle();
+        let handles = Rc::new(Handles { receiving, gone });
         let opening = session::Initialize { client_name: name.to_owned(), resume_session_id: None };
         let opened: session::Initialized = shared.call(Method::Initialize, &opening).await?;
         let text = jsonrpc::notification_text(Method::Initialized.name(), &serde_json::json!({}));
         shared.queue(text).await?;
-        Ok(Self { shared, opened: Rc::new(opened), _tasks: tasks })
+        Ok(Self { shared, opened: Rc::new(opened), _handles: handles })
     }
 
     /// What the other side said of itself.
@@ -241,6 +247,22 @@ impl Drop for Waiting<'_> {
     }
 }
 
+/// Sends to the end; a peer that does not take it cannot hold us up for long.
+async fn send_until(
+    queued: mpsc::Receiver<Message>,
+    sink: SplitSink<WebSocketStream<UnixStream>, Message>,
+    gone: Rc<Notify>,
+) {
+    let late = async {
+        gone.notified().await;
+        sleep(FAREWELL_TIMEOUT).await;
+    };
+    tokio::select! {
+        () = send(queued, sink) => {}
+        () = late => {}
+    }
+}
+
 async fn send(
     mut queued: mpsc::Receiver<Message>,
     mut sink: SplitSink<WebSocketStream<UnixStream>, Message>,
@@ -259,6 +281,8 @@ async fn send(
             return queued.close();
         }
     }
+    // A peer that is gone needs no farewell.
+    let _ = sink.close().await;
 }
 
 async fn receive(mut stream: SplitStream<WebSocketStream<UnixStream>>, shared: Rc<Shared>) {

@@ -282,3 +282,6 @@ pub const TERMINATION_GRACE: Duration = Duration::from_secs(10);
 
 /// Time to hand out the last output of a command that was told to end.
 pub const LAST_OUTPUT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Time one of our own clients has to write its last messages when it leaves.
+pub const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);

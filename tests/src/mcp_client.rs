@@ -5,7 +5,7 @@
 
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
-use tokio::process::ChildStdin;
+use tokio::process::{ChildStdin, Command};
 
 use crate::child::{Child, Finished};
 use crate::scratch::Scratch;
@@ -60,16 +60,28 @@ impl McpClient {
 
     /// As [`Self::start`], without waiting.
     pub fn launch(scratch: &Scratch, args: &[&str]) -> Self {
-        let script = scratch.write("mcp_client.mjs", include_str!("mcp_client.mjs"));
+        let program = settings().legion_binary("legion-controller").display().to_string();
+        let workspace = scratch.workspace().display().to_string();
+        let args = [&["mcp", "--workspace", &workspace], args].concat();
+        Self::of(scratch, scratch.command("node"), &program, &args)
+    }
+
+    /// Starts the server as a client's configuration says, in the workspace, with the program in `PATH`.
+    pub fn configured(scratch: &Scratch, program: &str, args: &[&str]) -> Self {
+        let binaries = settings().legion_binary("legion-controller");
+        let binaries = binaries.parent().expect("it lies in a directory").display();
         let mut command = scratch.command("node");
         command
-            .arg(script)
-            .arg(settings().node_modules().join("@modelcontextprotocol/sdk"))
-            .arg(settings().legion_binary("legion-controller"))
-            .args(["mcp", "--workspace"])
-            .arg(scratch.workspace())
-            .args(args);
-        let mut node = Child::spawn_with_stdin("the MCP client", command);
+            .env("PATH", format!("{binaries}:/usr/local/bin:/usr/bin:/bin"))
+            .current_dir(scratch.workspace());
+        Self::of(scratch, command, program, args)
+    }
+
+    fn of(scratch: &Scratch, mut node: Command, program: &str, args: &[&str]) -> Self {
+        let script = scratch.write("mcp_client.mjs", include_str!("mcp_client.mjs"));
+        let sdk = settings().node_modules().join("@modelcontextprotocol/sdk");
+        node.arg(script).arg(sdk).arg(program).args(args);
+        let mut node = Child::spawn_with_stdin("the MCP client", node);
         let stdin = node.take_stdin().expect("it is piped");
         Self { node, stdin, next: 1 }
     }

@@ -1,30 +1,26 @@
 //! One command in a session, with our stdin, stdout, stderr and signals; its exit code is ours.
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::cell::{Cell, RefCell};
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 
-use futures_util::{SinkExt, StreamExt};
-use legion_protocol::jsonrpc::{self, ReceivedError};
-use legion_protocol::process::{AnySignal, EnvPolicy, Inherit, LegionStart, Stream};
-use legion_protocol::{Chunk, Head, Method, PathUri, RequestId, StringMap, process, session};
+use legion_protocol::process::{AnySignal, LegionStart, Stream};
+use legion_protocol::{Chunk, Method, PathUri, process};
 use rustix::termios::isatty;
-use serde::Serialize;
-use serde_json::value::RawValue;
+use serde::de::IgnoredAny;
 use tokio::net::UnixStream;
 use tokio::time::{Instant, sleep_until};
 use tokio_tungstenite::WebSocketStream;
-use tokio_tungstenite::tungstenite::Message;
 
 use super::Context;
 use super::access::Lease;
 use super::audit::tell_head;
-use super::signals::{Event, Signals};
+use super::signals::{self, Signals};
 use super::streams::{Output, Progress, next_chunk, read_stdin};
 use super::terminal::{self, RawMode};
+use crate::client::{self, CallError, Client, Event, Process};
 use crate::failure::{Failure, Outcome};
 use crate::limits::{LAST_OUTPUT_TIMEOUT, TERMINATION_GRACE};
-use crate::websocket::to_io;
 
 /// The only process of the session has this name.
 const PROCESS: &str = "exec";
@@ -48,7 +44,7 @@ pub(super) type Capture = Rc<RefCell<Vec<u8>>>;
 /// Runs a command to its end in a session that ends with it.
 pub(super) async fn run(context: &Context, lease: Lease, command: Command) -> Outcome<u8> {
     let code = match lease.websocket().await {
-        Ok(socket) => Client::new(socket, command.capture.clone()).run(context, &lease, &command).await,
+        Ok(socket) => start(socket, context, &lease, &command).await,
         Err(failure) => Err(failure),
     };
     lease.release().await;
@@ -59,19 +55,39 @@ pub(super) async fn run(context: &Context, lease: Lease, command: Command) -> Ou
     code
 }
 
-/// What an answer is awaited for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Awaited {
-    Initialize,
-    Start,
-    Stdin,
-    Other,
+/// Goes through the handshake, then runs the command.
+async fn start(
+    socket: WebSocketStream<UnixStream>,
+    context: &Context,
+    lease: &Lease,
+    command: &Command,
+) -> Outcome<u8> {
+    let mut signals = Signals::watch().map_err(Failure::internal)?;
+    let opened = tokio::select! {
+        opened = Client::open(socket, "legion-exec") => opened,
+        code = told_to_end(&mut signals) => return Ok(code),
+    };
+    let client = opened.map_err(|error| match error {
+        CallError::Answered(error) => Failure::refused(error.message),
+        CallError::Gone(why) => broken(why),
+    })?;
+    let start = start_params(context, lease, command)?;
+    let running = Running {
+        client,
+        command,
+        output: Output::start(),
+        exit_code: None,
+        closed: false,
+        line_open: false,
+        ending: None,
+        started: Cell::new(false),
+    };
+    running.run(&start, signals).await
 }
 
-struct Client {
-    socket: WebSocketStream<UnixStream>,
-    awaited: BTreeMap<i64, Awaited>,
-    next_id: i64,
+struct Running<'a> {
+    client: Client,
+    command: &'a Command,
     output: Output,
     exit_code: Option<u8>,
     /// The command has ended and all its output was received.
@@ -81,48 +97,30 @@ struct Client {
     /// It was told to end; ours then, and when it is over in any case.
     ending: Option<(u8, Instant)>,
     /// The command runs as soon as the exec-server has read this far, which is before the answer is here.
-    started: bool,
-    capture: Option<Capture>,
+    started: Cell<bool>,
 }
 
-impl Client {
-    fn new(socket: WebSocketStream<UnixStream>, capture: Option<Capture>) -> Self {
-        Self {
-            socket,
-            awaited: BTreeMap::new(),
-            next_id: 1,
-            output: Output::start(),
-            exit_code: None,
-            closed: false,
-            line_open: false,
-            ending: None,
-            started: false,
-            capture,
-        }
-    }
+/// A piece of stdin on its way.
+type Writing = Pin<Box<dyn Future<Output = Result<IgnoredAny, CallError>>>>;
 
-    async fn run(mut self, context: &Context, lease: &Lease, command: &Command) -> Outcome<u8> {
-        let mut signals = Signals::watch().map_err(Failure::internal)?;
-        let opening = session::Initialize { client_name: "legion-exec".to_owned(), resume_session_id: None };
-        self.request(Awaited::Initialize, Method::Initialize, &opening).await?;
-        let start = start_params(context, lease, command)?;
+impl Running<'_> {
+    async fn run(mut self, start: &process::Start, mut signals: Signals) -> Outcome<u8> {
         // Raw mode begins before the command does, so that no keystroke is echoed twice.
-        let raw = if command.tty { RawMode::enter().map_err(Failure::internal)? } else { None };
-        let mut stdin = None;
+        let raw = if start.tty { RawMode::enter().map_err(Failure::internal)? } else { None };
+        let client = self.client.clone();
+        let mut starting = pin!(client.start(start));
+        let (mut process, mut stdin, mut writing) = (None, None, None);
         let code = loop {
-            let stdin_ready =
-                stdin.is_some() && !self.awaited.values().any(|awaited| *awaited == Awaited::Stdin);
             tokio::select! {
-                message = self.socket.next(), if !self.closed && (self.ending.is_some() || !self.output.is_full()) => {
-                    let message = message
-                        .ok_or_else(|| broken("the session closed the connection"))?
-                        .map_err(|error| broken(to_io(error)))?;
-                    match self.received(message, &start)? {
-                        Received::Nothing => {}
-                        Received::Ready => self.start(&start).await?,
-                        Received::Running => stdin = self.capture.is_none().then(read_stdin),
-                        Received::NotStarted(code) => break code,
+                started = first(&self.started, starting.as_mut()), if process.is_none() => match started {
+                    Ok(started) => {
+                        process = Some(started);
+                        stdin = self.command.capture.is_none().then(read_stdin);
                     }
+                    Err(error) => break start_failed(&error, start)?,
+                },
+                event = next_event(&mut process), if !self.closed && (self.ending.is_some() || !self.output.is_full()) => {
+                    self.take(event)?;
                 }
                 progress = self.output.progress() => match progress {
                     Progress::Room => {}
@@ -130,14 +128,18 @@ impl Client {
                     // End as a pipe's writer ends.
                     Progress::ReaderLeft => break 128 + 13,
                 },
-                chunk = next_chunk(&mut stdin), if stdin_ready => {
-                    if !self.stdin(chunk, command.tty).await? {
+                chunk = next_chunk(&mut stdin), if stdin.is_some() && writing.is_none() => {
+                    let is_end = chunk.is_none();
+                    writing = self.stdin(chunk);
+                    if is_end {
                         stdin = None;
                     }
                 }
+                // A command that ended meanwhile takes no more input; that shows in its end.
+                () = written(&mut writing) => writing = None,
                 event = signals.next() => match event {
-                    Event::Resized => self.resize(command.tty).await?,
-                    Event::Told(signal) => if let Some(code) = self.tell(signal).await? {
+                    signals::Event::Resized => self.resize(),
+                    signals::Event::Told(signal) => if let Some(code) = self.tell(signal) {
                         break code;
                     },
                 },
@@ -151,65 +153,38 @@ impl Client {
         Ok(code)
     }
 
-    async fn request<P: Serialize>(&mut self, awaited: Awaited, method: Method, params: &P) -> Outcome<()> {
-        let id = self.next_id;
-        self.next_id += 1;
-        self.awaited.insert(id, awaited);
-        let text = jsonrpc::request_text(&RequestId::from(id), method.name(), params);
-        self.socket.send(Message::text(text)).await.map_err(|error| broken(to_io(error)))
-    }
-
-    /// The handshake is over: start the command.
-    async fn start(&mut self, start: &process::Start) -> Outcome<()> {
-        let text = jsonrpc::notification_text(Method::Initialized.name(), &serde_json::json!({}));
-        self.socket.send(Message::text(text)).await.map_err(|error| broken(to_io(error)))?;
-        self.request(Awaited::Start, Method::ProcessStart, start).await?;
-        self.started = true;
-        Ok(())
-    }
-
-    /// Passes a piece of stdin on, or its end; whether more may come.
-    async fn stdin(&mut self, chunk: Option<Vec<u8>>, tty: bool) -> Outcome<bool> {
-        let write = |bytes| process::Write {
-            process_id: PROCESS.to_owned(),
-            chunk: Chunk(bytes),
-            write_id: Some(write_id(self.next_id)),
-        };
-        match chunk {
+    /// Passes a piece of stdin on, or its end.
+    fn stdin(&mut self, chunk: Option<Vec<u8>>) -> Option<Writing> {
+        let bytes = match chunk {
             Some(bytes) => {
                 self.line_open = bytes.last().is_some_and(|byte| *byte != b'\n');
-                self.request(Awaited::Stdin, Method::ProcessWrite, &write(bytes)).await?;
+                bytes
             }
             // The end of the input of a terminal is a keystroke; after a part of a line the first one only hands that on.
-            None if tty => {
-                let keys = vec![END_OF_INPUT; if self.line_open { 2 } else { 1 }];
-                self.request(Awaited::Stdin, Method::ProcessWrite, &write(keys)).await?;
-                return Ok(false);
-            }
+            None if self.command.tty => vec![END_OF_INPUT; if self.line_open { 2 } else { 1 }],
             None => {
                 let close = process::ProcessRef { process_id: PROCESS.to_owned() };
-                self.request(Awaited::Other, Method::LegionCloseStdin, &close).await?;
-                return Ok(false);
+                self.client.post(Method::LegionCloseStdin, &close);
+                return None;
             }
-        }
-        Ok(true)
+        };
+        let write_id = Some(self.client.unique("stdin"));
+        let write = process::Write { process_id: PROCESS.to_owned(), chunk: Chunk(bytes), write_id };
+        let client = self.client.clone();
+        Some(Box::pin(async move { client.call(Method::ProcessWrite, &write).await }))
     }
 
     /// Passes a signal on; the exit code if we end at once. The first SIGTERM or SIGHUP is the command's to obey, the
     /// second is not.
-    async fn tell(&mut self, told: AnySignal) -> Outcome<Option<u8>> {
-        let code = match told {
-            AnySignal::Hangup => Some(128 + 1),
-            AnySignal::Terminate => Some(128 + 15),
-            _ => None,
-        };
-        if code.is_some() && (self.ending.is_some() || !self.started) {
-            return Ok(code);
+    fn tell(&mut self, told: AnySignal) -> Option<u8> {
+        let code = code_when_told(told);
+        if code.is_some() && (self.ending.is_some() || !self.started.get()) {
+            return code;
         }
         self.ending = code.map(|code| (code, Instant::now() + TERMINATION_GRACE)).or(self.ending);
         let signal = process::SendAnySignal { process_id: PROCESS.to_owned(), signal: told };
-        self.request(Awaited::Other, Method::LegionSignal, &signal).await?;
-        Ok(None)
+        self.client.post(Method::LegionSignal, &signal);
+        None
     }
 
     /// All output was received. Whoever told the command to end does not wait for a reader of it.
@@ -220,76 +195,69 @@ impl Client {
         }
     }
 
-    async fn resize(&mut self, tty: bool) -> Outcome<()> {
-        let Some(size) = terminal::size().filter(|_| tty) else { return Ok(()) };
+    fn resize(&self) {
+        let Some(size) = terminal::size().filter(|_| self.command.tty) else { return };
         let resize = process::ResizeTerminal { process_id: PROCESS.to_owned(), size };
-        self.request(Awaited::Other, Method::LegionResizeTerminal, &resize).await
+        self.client.post(Method::LegionResizeTerminal, &resize);
     }
 
-    fn received(&mut self, message: Message, start: &process::Start) -> Outcome<Received> {
-        let text = match message {
-            Message::Text(text) => text,
-            Message::Close(frame) => {
-                return Err(broken(frame.map(|frame| frame.reason.to_string()).unwrap_or_default()));
+    fn take(&mut self, event: Option<Event>) -> Outcome<()> {
+        match event {
+            Some(Event::Output(stream, bytes)) => match &self.command.capture {
+                Some(capture) if stream != Stream::Stderr => capture.borrow_mut().extend_from_slice(&bytes),
+                // Nobody reads what a command that was told to end still says.
+                _ if self.ending.is_some() && self.output.is_full() => {}
+                _ => self.output.put(stream, bytes),
+            },
+            Some(Event::Exited { code, .. }) => self.exit_code = Some(u8::try_from(code).unwrap_or(u8::MAX)),
+            Some(Event::Closed) if self.exit_code.is_none() => {
+                return Err(broken("the command was closed without an exit code"));
             }
-            _ => return Ok(Received::Nothing),
-        };
-        match Head::parse(&text).map_err(broken)? {
-            Head::Notification { method, params } => self.notified(&method, params),
-            Head::Response { id, .. } => Ok(match self.awaited_for(&id) {
-                Some(Awaited::Initialize) => Received::Ready,
-                Some(Awaited::Start) => Received::Running,
-                _ => Received::Nothing,
-            }),
-            Head::Error { id, error } => {
-                let error: ReceivedError = serde_json::from_str(error.get()).map_err(Failure::internal)?;
-                match self.awaited_for(&id) {
-                    Some(Awaited::Initialize) => Err(Failure::refused(error.message)),
-                    Some(Awaited::Start) => start_failed(&error, start),
-                    // A command that ended meanwhile takes no more input.
-                    _ => Ok(Received::Nothing),
-                }
-            }
-            Head::Request { .. } => Ok(Received::Nothing),
+            Some(Event::Closed) => self.closed = true,
+            None => return Err(broken(self.client.why_ended().unwrap_or_default())),
         }
+        Ok(())
     }
+}
 
-    fn awaited_for(&mut self, id: &RequestId) -> Option<Awaited> {
-        match id {
-            RequestId::Integer(id) => self.awaited.remove(id),
-            RequestId::Text(_) => None,
-        }
+/// Notes that a future was begun.
+async fn first<T>(begun: &Cell<bool>, future: impl Future<Output = T>) -> T {
+    begun.set(true);
+    future.await
+}
+
+/// The next event; for ever while there is no process.
+async fn next_event(process: &mut Option<Process>) -> Option<Event> {
+    match process {
+        Some(process) => process.next().await,
+        None => std::future::pending().await,
     }
+}
 
-    fn notified(&mut self, method: &str, params: Option<&RawValue>) -> Outcome<Received> {
-        let text = params.map_or("null", RawValue::get);
-        match Method::from_name(method) {
-            Some(Method::ProcessOutput) => {
-                let output: process::Output = serde_json::from_str(text).map_err(Failure::internal)?;
-                match &self.capture {
-                    Some(capture) if output.stream != Stream::Stderr => {
-                        capture.borrow_mut().extend_from_slice(&output.chunk.0);
-                    }
-                    // Nobody reads what a command that was told to end still says.
-                    _ if self.ending.is_some() && self.output.is_full() => {}
-                    _ => self.output.put(output.stream, output.chunk.0),
-                }
-                Ok(Received::Nothing)
-            }
-            Some(Method::ProcessExited) => {
-                let exited: process::Exited = serde_json::from_str(text).map_err(Failure::internal)?;
-                let code = exited.signal.map_or(exited.exit_code, |signal| 128 + signal);
-                self.exit_code = Some(u8::try_from(code).unwrap_or(u8::MAX));
-                Ok(Received::Nothing)
-            }
-            Some(Method::ProcessClosed) if self.exit_code.is_none() => {
-                Err(broken("the command was closed without an exit code"))
-            }
-            Some(Method::ProcessClosed) => {
-                self.closed = true;
-                Ok(Received::Nothing)
-            }
-            _ => Ok(Received::Nothing),
+/// The end of what is being written; for ever when nothing is.
+async fn written(writing: &mut Option<Writing>) {
+    match writing {
+        Some(writing) => drop(writing.await),
+        None => std::future::pending().await,
+    }
+}
+
+/// Our exit code when the command ends because of this signal.
+fn code_when_told(signal: AnySignal) -> Option<u8> {
+    match signal {
+        AnySignal::Hangup => Some(128 + 1),
+        AnySignal::Terminate => Some(128 + 15),
+        _ => None,
+    }
+}
+
+/// Resolves at the first signal that ends us while there is no command yet.
+async fn told_to_end(signals: &mut Signals) -> u8 {
+    loop {
+        if let signals::Event::Told(signal) = signals.next().await
+            && let Some(code) = code_when_told(signal)
+        {
+            return code;
         }
     }
 }
@@ -305,25 +273,16 @@ async fn overdue(ending: Option<(u8, Instant)>) -> u8 {
     }
 }
 
-/// What a message meant.
-enum Received {
-    Nothing,
-    Ready,
-    Running,
-    NotStarted(u8),
-}
-
 fn broken(error: impl std::fmt::Display) -> Failure {
     Failure::unavailable(format_args!("the session ended: {error}"))
 }
 
-/// Unique among the writes of this client.
-fn write_id(number: i64) -> String {
-    format!("stdin-{number}")
-}
-
 /// Exit codes as a shell gives them for a command it cannot start.
-fn start_failed(error: &ReceivedError, start: &process::Start) -> Outcome<Received> {
+fn start_failed(error: &CallError, start: &process::Start) -> Outcome<u8> {
+    let error = match error {
+        CallError::Answered(error) => error,
+        CallError::Gone(why) => return Err(broken(why)),
+    };
     let kind = error.data.as_ref().map(|data| data.get()).unwrap_or_default();
     let code = match kind {
         kind if kind.contains("spawnNotFound") => 127,
@@ -332,40 +291,20 @@ fn start_failed(error: &ReceivedError, start: &process::Start) -> Outcome<Receiv
     };
     let command = start.argv.first().map(String::as_str).unwrap_or_default();
     super::report(&Failure::usage(format_args!("cannot run `{command}` in the sandbox: {}", error.message)));
-    Ok(Received::NotStarted(code))
+    Ok(code)
 }
 
 fn start_params(context: &Context, lease: &Lease, command: &Command) -> Outcome<process::Start> {
     let cwd = lease.cwd_for(&context.environment.cwd);
     let cwd =
         PathUri::from_path(&cwd).ok_or_else(|| Failure::internal("the workspace has no absolute path"))?;
-    let mut env = StringMap::default();
+    let mut start = client::command(PROCESS.to_owned(), command.argv.clone(), cwd);
+    start.tty = command.tty;
+    start.pipe_stdin = !command.tty && command.capture.is_none();
+    start.legion = Some(LegionStart { terminal_size: terminal::size().filter(|_| command.tty) });
     if command.tty {
         let term = context.environment.var("TERM").unwrap_or("xterm");
-        env.0.insert("TERM".to_owned(), term.to_owned());
+        start.env.0.insert("TERM".to_owned(), term.to_owned());
     }
-    let env_policy = EnvPolicy {
-        inherit: Inherit::All,
-        ignore_default_excludes: true,
-        exclude: Vec::new(),
-        set: StringMap::default(),
-        include_only: Vec::new(),
-    };
-    Ok(process::Start {
-        process_id: PROCESS.to_owned(),
-        argv: command.argv.clone(),
-        cwd,
-        env,
-        env_policy: Some(env_policy),
-        tty: command.tty,
-        pipe_stdin: !command.tty && command.capture.is_none(),
-        arg0: None,
-        sandbox: None,
-        enforce_managed_network: false,
-        managed_network: None,
-        network_proxy: None,
-        metadata: None,
-        shell_snapshot: None,
-        legion: Some(LegionStart { terminal_size: terminal::size().filter(|_| command.tty) }),
-    })
+    Ok(start)
 }

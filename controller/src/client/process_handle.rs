@@ -34,7 +34,8 @@ impl Event {
             }
             Some(Method::ProcessExited) => {
                 let exited: Exited = object::from_object(params)?;
-                Some((exited.process_id, Self::Exited { code: exited.exit_code, limit: exited.limit }))
+                let code = exited.signal.map_or(exited.exit_code, |signal| 128 + signal);
+                Some((exited.process_id, Self::Exited { code, limit: exited.limit }))
             }
             Some(Method::ProcessClosed) => {
                 let closed: Closed = object::from_object(params)?;

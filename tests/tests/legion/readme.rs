@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 
 use legion_tests::certificate::Certificates;
 use legion_tests::legion::{self, Controller};
+use legion_tests::mcp_client::McpClient;
 use legion_tests::scratch::Scratch;
+use serde_json::{Value, json};
 
 /// Exit code for a command line that makes no sense (design.md, after sysexits).
 const USAGE: i32 = 64;
@@ -160,6 +162,22 @@ async fn what_is_commented_out_in_it_is_accepted_too() {
     let controller = Controller::start(&scratch, &[]).await;
     assert!(controller.ready.url.starts_with("wss://"), "{:?}", controller.ready);
     controller.stop().await.assert_success();
+}
+
+#[tokio::test]
+async fn the_example_for_clients_of_mcp_works() {
+    let found: Vec<_> = code(&readme()).into_iter().filter(|(language, _)| language == "json").collect();
+    let [(_, json)] = &found[..] else { panic!("{} blocks of JSON", found.len()) };
+    let example: Value = serde_json::from_str(json).unwrap();
+    let server = &example["mcpServers"]["legion"];
+    let args: Vec<_> = server["args"].as_array().unwrap().iter().map(|arg| arg.as_str().unwrap()).collect();
+    let scratch = Scratch::new();
+    let mut client = McpClient::configured(&scratch, server["command"].as_str().unwrap(), &args);
+    let arguments = json!({ "command": "pwd; touch made" });
+    let expected = format!("{}\n[exit code 0]", scratch.workspace().display());
+    assert_eq!(client.call("bash", arguments).await.output(), expected);
+    client.leave().await.assert_success();
+    assert_eq!(scratch.read("workspace/made").as_deref(), Some(""));
 }
 
 #[test]

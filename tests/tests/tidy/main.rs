@@ -49,6 +49,13 @@ const PURE: &[&str] = &[
     "controller/src/sandbox/argv.rs",
     "controller/src/sandbox/run_as.rs",
     "controller/src/sandbox/seccomp.rs",
+    "controller/src/tools/arguments.rs",
+    "controller/src/tools/clip.rs",
+    "controller/src/tools/lines.rs",
+    "controller/src/tools/name_pattern.rs",
+    "controller/src/tools/patch.rs",
+    "controller/src/tools/replace.rs",
+    "controller/src/tools/text.rs",
 ];
 
 /// What a pure module does without.

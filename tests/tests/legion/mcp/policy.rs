@@ -57,7 +57,7 @@ async fn rules_see_the_commands_of_the_tools() {
         ("apply_patch", json!({ "patchText": "*** Begin Patch\n*** Add File: g\n+x\n*** End Patch" })),
     ] {
         let answer = client.call(tool, arguments).await;
-        assert!(answer.error().contains("refused") || answer.error().contains("denie"), "{tool}: {answer:?}");
+        assert!(answer.error().contains("Legion's policy refuses"), "{tool}: {answer:?}");
     }
     client.leave().await.assert_success();
     assert_eq!(scratch.read("workspace/g"), None);

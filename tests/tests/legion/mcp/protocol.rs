@@ -46,15 +46,21 @@ async fn each_remote_call_is_recorded_once_with_the_client_named() {
     client.call("grep", json!({ "pattern": "te.t" })).await.output();
     client.leave().await.assert_success();
     let audit = Audit::read(&scratch);
-    let starts: Vec<_> = audit.calls("process/start").collect();
-    let [bash, search] = &starts[..] else { panic!("{:#?}", audit.lines()) };
-    assert!(bash["object"]["argv"].as_array().unwrap().contains(&json!("echo $((6*7))")), "{bash:#}");
-    assert!(search["object"]["argv"].as_array().unwrap().contains(&json!("te.t")), "{search:#}");
+    let programs = audit.calls("process/start").map(|call| call["object"]["argv"].as_array().unwrap());
+    let [bash, ignored, search, ages] = &programs.collect::<Vec<_>>()[..] else {
+        panic!("{:#?}", audit.lines())
+    };
+    assert_eq!(bash[1..], [json!("-c"), json!("echo $((6*7))")]);
+    assert_eq!(ignored[..2], [json!("git"), json!("check-ignore")]);
+    assert!(search[..2] == [json!("git"), json!("grep")] && search.contains(&json!("te.t")), "{search:?}");
+    assert_eq!(ages[0], "stat");
     assert_eq!(audit.calls("fs/open").count(), 1);
     for call in audit.events("call") {
         assert_eq!(call["actor"]["client"], "mcp legion-tests 1.2.3", "{call:#}");
         assert!(audit.outcome(call).is_some(), "no outcome: {call:#}");
     }
+    let closed = audit.events("connectionClosed").next().unwrap();
+    assert_eq!(closed["reason"], "the harness left", "{closed:#}");
     Audit::verify(&scratch).await;
 }
 
