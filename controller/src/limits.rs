@@ -221,6 +221,12 @@ pub const MAX_QUEUED_EVENTS: usize = 16;
 /// Tool calls of one harness at a time; more wait.
 pub const MAX_TOOL_CALLS: usize = 64;
 
+/// Connections of a harness's plugin, one a call; more wait.
+pub const MAX_TOOL_CONNECTIONS: usize = 256;
+
+/// A project's instructions for agents: they are in every request to the model.
+pub const MAX_INSTRUCTIONS_BYTES: u64 = 256 << 10;
+
 /// Text of one tool's answer, as the harnesses bound it: more would only push other things out of a model's memory.
 pub const MAX_TOOL_OUTPUT_BYTES: usize = 50 << 10;
 

@@ -33,7 +33,7 @@ pub(crate) fn output<'a>(body: &'a Value, call_id: &str) -> Option<&'a Value> {
 }
 
 /// OpenCode asks for a title of the conversation beside it, whenever it likes: that is no step of a script.
-pub(crate) fn asks_for_title(body: &Value) -> bool {
+pub fn asks_for_title(body: &Value) -> bool {
     body.get("messages").is_some()
         && offered(body).is_empty()
         && body["messages"].to_string().contains("title")

@@ -6,6 +6,13 @@ use std::path::PathBuf;
 
 use crate::settings::settings;
 
+/// The native program of OpenCode.
+pub fn opencode() -> PathBuf {
+    let path = settings().node_modules().join("opencode-linux-x64/bin/opencode");
+    assert!(path.is_file(), "{} is missing: run `npm ci` again", path.display());
+    path
+}
+
 /// Inside each Codex package, the folder of the one platform that the lock file pins.
 const VENDOR: &str = "vendor/x86_64-unknown-linux-musl";
 

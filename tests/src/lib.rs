@@ -27,6 +27,7 @@ pub mod legion;
 pub mod mcp_client;
 pub mod mock_model;
 pub mod model_items;
+pub mod opencode;
 pub mod original;
 pub mod process_table;
 pub mod random;

@@ -60,6 +60,8 @@ impl Script {
 /// One request to the model.
 #[derive(Debug, Clone)]
 pub struct ModelRequest {
+    /// Names in lower case.
+    pub headers: Vec<(String, String)>,
     /// The JSON body.
     pub body: Value,
 }
@@ -179,7 +181,7 @@ async fn serve_model(
     let Ok(body) = serde_json::from_slice(&http.body) else {
         return refuse(stream, state, "a body that is not JSON".to_owned()).await;
     };
-    let request = ModelRequest { body };
+    let request = ModelRequest { headers: http.headers.clone(), body };
     let number = {
         let mut requests = state.requests.lock().expect("no holder panics");
         requests.push(request.clone());

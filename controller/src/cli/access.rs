@@ -15,6 +15,7 @@ use crate::dirs;
 use crate::failure::{Failure, Outcome};
 use crate::front::{self, Door};
 use crate::listener::{self, unix_actor};
+use crate::session::EndReason;
 use crate::tls;
 use crate::websocket;
 
@@ -29,12 +30,23 @@ enum Keep {
     /// The lease is this connection: it is held, never read.
     Remote(#[allow(dead_code, reason = "dropping it ends the session")] control::Client),
     Embedded(Rc<Controller>),
+    /// The controller of another lease.
+    Shared(Rc<Controller>),
 }
 
 impl Lease {
     /// Opens a session. An explicit configuration or `.env` always means an embedded controller: a running one has its
     /// own.
     pub(super) async fn open(context: &Context, wanted: &Wanted) -> Outcome<Self> {
+        if let Some(lease) = Self::of_running(context, wanted).await? {
+            return Ok(lease);
+        }
+        let config = Config::load(&context.environment, &context.overrides(Vec::new()))?;
+        Self::embed(context, config, wanted).await
+    }
+
+    /// A session of the running controller, when there is one and it is to be used.
+    pub(super) async fn of_running(context: &Context, wanted: &Wanted) -> Outcome<Option<Self>> {
         let own_config = context.common.config.is_some() || context.common.env_file.is_some();
         let dirs = context.dirs()?;
         if !own_config && let Some(mut client) = control::Client::connect(&dirs.control_socket()).await {
@@ -42,12 +54,11 @@ impl Lease {
             let ttl_seconds = ttl.map(|ttl| ttl.as_secs());
             let request = Request::Open { persona, workspace, cwd, ttl_seconds, lease: true };
             return match client.ask(&request).await? {
-                Reply::Opened(opened) => Ok(Self { opened, keep: Keep::Remote(client) }),
+                Reply::Opened(opened) => Ok(Some(Self { opened, keep: Keep::Remote(client) })),
                 other => Err(Failure::internal(format_args!("the controller answered {other:?}"))),
             };
         }
-        let config = Config::load(&context.environment, &context.overrides(Vec::new()))?;
-        Self::embed(context, config, wanted).await
+        Ok(None)
     }
 
     /// Opens a session of a controller with this configuration, embedded for the session's lifetime.
@@ -68,13 +79,22 @@ impl Lease {
         Ok(Self { opened, keep: Keep::Embedded(controller) })
     }
 
+    /// One more session of an embedded controller; it ends before this one.
+    pub(super) async fn another(&self, context: &Context, wanted: &Wanted) -> Outcome<Self> {
+        let Keep::Embedded(controller) = &self.keep else {
+            return Err(Failure::internal("the controller is not ours"));
+        };
+        let opened = control::open(controller, request(context, wanted)?, &[]).await?;
+        Ok(Self { opened, keep: Keep::Shared(Rc::clone(controller)) })
+    }
+
     /// A WebSocket to the session's exec-server, through the front door.
     pub(super) async fn websocket(&self) -> Outcome<WebSocketStream<UnixStream>> {
         let failed =
             |error: std::io::Error| Failure::unavailable(format_args!("cannot reach the session: {error}"));
         let stream = match &self.keep {
             Keep::Remote(_) => dirs::connect_unix(&self.opened.front_socket).await.map_err(failed)?,
-            Keep::Embedded(controller) => {
+            Keep::Embedded(controller) | Keep::Shared(controller) => {
                 let (ours, theirs) = UnixStream::pair().map_err(failed)?;
                 let door = Rc::new(Door { hosts: Vec::new(), query_token: false });
                 let actor = unix_actor("embedded", &theirs);
@@ -89,15 +109,15 @@ impl Lease {
 
     /// Ends the session and waits until nothing of it is left.
     pub(super) async fn release(&self) {
-        match &self.keep {
-            Keep::Remote(_) => {}
-            Keep::Embedded(controller) => {
-                if let Some(session) = controller.session(&self.opened.session) {
-                    session.until_disconnected().await;
-                }
-                controller.shut_down().await;
+        let (Keep::Embedded(controller) | Keep::Shared(controller)) = &self.keep else { return };
+        if let Some(session) = controller.session(&self.opened.session) {
+            session.until_disconnected().await;
+            if let Keep::Shared(_) = &self.keep {
+                session.end(EndReason::ClientLeft);
+                return session.gone().await;
             }
         }
+        controller.shut_down().await;
     }
 
     /// Where on the host a path of the working directory lies in the session, when it lies in the workspace.

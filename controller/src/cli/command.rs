@@ -1,6 +1,7 @@
 //! One command in a session, with our stdin, stdout, stderr and signals; its exit code is ours.
 
 use std::cell::{Cell, RefCell};
+use std::path::PathBuf;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 
@@ -36,6 +37,8 @@ pub(super) struct Command {
     pub(super) tty: bool,
     /// Where its stdout goes instead of ours; it gets no stdin then.
     pub(super) capture: Option<Capture>,
+    /// Where it starts; none is where we are, as the session has it.
+    pub(super) cwd: Option<PathBuf>,
 }
 
 /// Collected output.
@@ -295,7 +298,7 @@ fn start_failed(error: &CallError, start: &process::Start) -> Outcome<u8> {
 }
 
 fn start_params(context: &Context, lease: &Lease, command: &Command) -> Outcome<process::Start> {
-    let cwd = lease.cwd_for(&context.environment.cwd);
+    let cwd = command.cwd.clone().unwrap_or_else(|| lease.cwd_for(&context.environment.cwd));
     let cwd =
         PathUri::from_path(&cwd).ok_or_else(|| Failure::internal("the workspace has no absolute path"))?;
     let mut start = client::command(PROCESS.to_owned(), command.argv.clone(), cwd);

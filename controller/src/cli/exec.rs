@@ -30,12 +30,13 @@ pub(super) struct RunArgs {
 
 pub(super) async fn exec(context: Context, args: ExecArgs) -> Outcome<u8> {
     let lease = Lease::open(&context, &args.wanted).await?;
-    command::run(&context, lease, Command { argv: args.command, tty: args.tty, capture: None }).await
+    command::run(&context, lease, Command { argv: args.command, tty: args.tty, capture: None, cwd: None })
+        .await
 }
 
 /// A harness gets a terminal when we have one, as if it had been started without us.
 pub(super) async fn run(context: Context, args: RunArgs) -> Outcome<u8> {
     let tty = isatty(rustix::stdio::stdin()) && isatty(rustix::stdio::stdout());
     let lease = Lease::open(&context, &args.wanted).await?;
-    command::run(&context, lease, Command { argv: args.command, tty, capture: None }).await
+    command::run(&context, lease, Command { argv: args.command, tty, capture: None, cwd: None }).await
 }

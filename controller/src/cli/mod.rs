@@ -9,7 +9,9 @@ mod connect;
 mod doctor;
 mod exec;
 mod mcp;
+mod opencode;
 mod program;
+mod run_dir;
 mod safe;
 mod sessions;
 mod setup;
@@ -94,6 +96,8 @@ enum Command {
     Run(exec::RunArgs),
     /// Serve the tools of a session to a harness that speaks MCP, on stdin and stdout
     Mcp(mcp::Args),
+    /// Run OpenCode in a sandbox of its own, with Legion's tools instead of its own
+    Opencode(opencode::Args),
     /// Run Codex with Legion as the only place for its commands and files
     Codex(codex::Args),
     /// Issue, list and revoke tokens of the running controller
@@ -169,6 +173,7 @@ async fn run(context: Context, command: Command) -> Outcome<u8> {
         Command::Exec(args) => exec::exec(context, args).await,
         Command::Run(args) => exec::run(context, args).await,
         Command::Mcp(args) => Box::pin(mcp::run(context, args)).await,
+        Command::Opencode(args) => Box::pin(opencode::run(context, args)).await,
         Command::Codex(args) => codex::run(context, args).await,
         Command::Token(command) => sessions::token(&context, command).await,
         Command::Session(command) => sessions::session(&context, command).await,
@@ -189,9 +194,14 @@ async fn run(context: Context, command: Command) -> Outcome<u8> {
 
 /// One line on stderr and the exit code of a failure.
 pub fn report(failure: &Failure) -> ExitCode {
-    // Nothing can be done about a closed stderr.
-    let _ = writeln!(std::io::stderr(), "legion-controller: {}", table::printable(&failure.message));
+    print_error(&failure.message);
     failure.exit.into()
+}
+
+/// One line on stderr.
+fn print_error(line: &str) {
+    // Nothing can be done about a closed stderr.
+    let _ = writeln!(std::io::stderr(), "legion-controller: {}", table::printable(line));
 }
 
 fn usage(error: &clap::Error) -> ExitCode {

@@ -11,14 +11,14 @@ use crate::environment::Environment;
 use crate::failure::{Failure, Outcome};
 use crate::sys;
 
-/// Places of the host that no view shows.
-const NOT_SHOWN: [&str; 5] = ["/home", "/root", "/run", "/tmp", "/var/tmp"];
+/// Places of the host that every view shows.
+const SHOWN: [&str; 3] = ["/bin", "/sbin", "/usr"];
 
 /// A program on the host.
 pub(super) struct Program {
     /// Absolute, without links.
     pub(super) path: PathBuf,
-    /// Read-only mounts without which a sandbox that shows the host would not show it.
+    /// Read-only mounts without which not every view shows it.
     pub(super) mounts: Vec<Mount>,
 }
 
@@ -29,15 +29,14 @@ impl Program {
         let path = found.ok_or_else(|| {
             Failure::unavailable(format_args!("there is no {name} in PATH: install it, or correct PATH"))
         })?;
-        let mounts = shown_by(&path, environment.home());
+        let mounts = shown_by(&path);
         Ok(Self { path, mounts })
     }
 }
 
 /// The program alone, or the packages it comes with.
-fn shown_by(path: &Path, home: Option<&Path>) -> Vec<Mount> {
-    let hidden = NOT_SHOWN.iter().any(|dir| path.starts_with(dir));
-    if !hidden && !home.is_some_and(|home| path.starts_with(home)) {
+fn shown_by(path: &Path) -> Vec<Mount> {
+    if SHOWN.iter().any(|dir| path.starts_with(dir)) {
         return Vec::new();
     }
     let packages = path.ancestors().filter(|dir| dir.file_name().is_some_and(|name| name == "node_modules"));
@@ -78,13 +77,12 @@ mod tests {
 
     #[test]
     fn only_what_is_hidden_is_mounted_and_no_more_than_needed() {
-        let home = Path::new("/srv/u");
         let shown = |path: &str| {
-            let mounts = shown_by(Path::new(path), Some(home));
+            let mounts = shown_by(Path::new(path));
             mounts.into_iter().map(|mount| mount.to.display().to_string()).collect::<Vec<_>>()
         };
         assert!(shown("/usr/lib/node_modules/x/bin/x.js").is_empty());
-        assert_eq!(shown("/srv/u/.opencode/bin/opencode"), ["/srv/u/.opencode/bin/opencode"]);
+        assert_eq!(shown("/opt/u/.opencode/bin/opencode"), ["/opt/u/.opencode/bin/opencode"]);
         assert_eq!(shown("/var/tmp/n/node_modules/a/node_modules/b/x"), ["/var/tmp/n/node_modules"]);
     }
 }

@@ -4,10 +4,12 @@
 use super::file::{self, PersonaFile};
 use crate::failure::{Failure, Outcome};
 
-const FILES: [&str; 3] = [
+const FILES: [&str; 5] = [
     include_str!("../../personas/codex-client.toml"),
     include_str!("../../personas/codex-exec.toml"),
     include_str!("../../personas/legion-daemon.toml"),
+    include_str!("../../personas/opencode.toml"),
+    include_str!("../../personas/opencode-client.toml"),
 ];
 
 /// Names and contents.

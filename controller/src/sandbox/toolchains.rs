@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::config::{Mount, MountMode};
 
 /// Directories of toolchains, and the variable that tells their programs where they are.
-const KNOWN: [(&str, Option<&str>); 14] = [
+const KNOWN: [(&str, Option<&str>); 15] = [
     (".asdf", Some("ASDF_DATA_DIR")),
     (".bun/bin", None),
     (".cargo/bin", None),
@@ -20,6 +20,7 @@ const KNOWN: [(&str, Option<&str>); 14] = [
     (".rustup", Some("RUSTUP_HOME")),
     (".sdkman/candidates", None),
     (".volta", Some("VOLTA_HOME")),
+    (".opencode/bin", None),
     ("go/bin", None),
 ];
 

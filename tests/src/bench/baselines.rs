@@ -13,6 +13,7 @@ use super::client::{Address, initialize};
 use super::measures::repeat;
 use super::subject::{Subject, legion_command};
 use crate::clients::CodexVersion;
+use crate::opencode;
 use crate::scratch::Scratch;
 
 /// Most samples of one round: whole sandboxes are slow, bare processes quick.
@@ -177,6 +178,24 @@ pub fn issue(scratch: &Scratch) -> io::Result<Issued> {
 pub fn revoke(scratch: &Scratch, session: &str) -> io::Result<()> {
     let command = crate::legion::command(scratch, &["token", "revoke", session]);
     timed(&mut command.into_std()).map(|_| ())
+}
+
+/// OpenCode with a provider of its own that nobody asks anything.
+pub fn prepare_opencode(scratch: &Scratch) {
+    opencode::install(scratch);
+    let config = opencode::provider("http://127.0.0.1:9/v1");
+    scratch.write("config/opencode/opencode.json", config.to_string());
+}
+
+/// Seconds in which OpenCode starts, reads its configuration, lists its models and ends: as it is, and by Legion.
+///
+/// # Errors
+/// It cannot be started, or fails.
+pub fn opencode(scratch: &Scratch) -> io::Result<[f64; 2]> {
+    let list = ["models", "mock"];
+    let plain = timed(&mut opencode::plain(scratch, &list).into_std())?;
+    let legion = timed(&mut opencode::command(scratch, &["opencode", list[0], list[1]]).into_std())?;
+    Ok([plain, legion].map(|time| time.as_secs_f64()))
 }
 
 /// Seconds of `token issue`, connecting over TCP with the token and `initialize`: a new sandbox.

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::rounds::{BARE_SPAWN, MEASURES, Measured, key};
+use super::rounds::{BARE_SPAWN, MEASURES, Measured, OPENCODE, key};
 use super::samples::{Digits, Unit};
 use super::subject::{ORIGINAL, Subject};
 
@@ -149,11 +149,12 @@ pub fn rows(measured: &Measured, subject: &Subject) -> Vec<Row> {
         .filter_map(|(key, reference, target)| row(measured, subject, key, Some(reference), *target))
         .collect();
     let session = Target::Bound(SESSION_SECONDS);
-    let told: [(&'static str, Option<&str>, Target); 4] = [
+    let told: [(&'static str, Option<&str>, Target); 5] = [
         (key::USED_MEMORY, Some(ORIGINAL), Target::Told),
         (key::BRIDGE, None, session),
         (key::ISSUED, None, session),
         (key::CONNECTION, Some(ORIGINAL), Target::Told),
+        (key::OPENCODE, Some(OPENCODE), Target::Told),
     ];
     rows.extend(
         told.into_iter()
@@ -191,6 +192,7 @@ fn title(key: &str, proportional: bool) -> (String, Unit) {
         key::USED_MEMORY => (format!("memory after the run ({kind})"), Unit::Bytes),
         key::BRIDGE => ("session: connect program → initialized".to_owned(), Unit::Seconds),
         key::ISSUED => ("session: token issue, TCP → initialized".to_owned(), Unit::Seconds),
+        key::OPENCODE => ("opencode: start → models listed → ended".to_owned(), Unit::Seconds),
         _ => ("connection: TCP → initialized, p50".to_owned(), Unit::Seconds),
     }
 }

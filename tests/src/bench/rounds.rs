@@ -60,7 +60,12 @@ pub mod key {
     pub const BRIDGE: &str = "sessionByConnect";
     /// See [`super::baselines::issued_session`].
     pub const ISSUED: &str = "sessionByToken";
+    /// See [`super::baselines::opencode`].
+    pub const OPENCODE: &str = "opencodeStart";
 }
+
+/// OpenCode without Legion: its name in the table.
+pub const OPENCODE: &str = "opencode";
 
 /// The name of the bare spawn in the table.
 pub const BARE_SPAWN: &str = "posix_spawn + wait";
@@ -87,7 +92,8 @@ impl Plan {
 
     /// The keys that `only` may hold.
     pub fn keys() -> Vec<&'static str> {
-        let others = [key::IDLE_MEMORY, key::USED_MEMORY, key::CONNECTION, key::BRIDGE, key::ISSUED];
+        let others =
+            [key::IDLE_MEMORY, key::USED_MEMORY, key::CONNECTION, key::BRIDGE, key::ISSUED, key::OPENCODE];
         MEASURES.iter().map(|measure| measure.key).chain(others).collect()
     }
 }
@@ -124,6 +130,9 @@ pub fn run(plan: &Plan) -> io::Result<Measured> {
     let others = [Some(PerCommand::codex()), PerCommand::srt(plan.srt.as_deref())];
     if others[1].is_none() && plan.wants(key::SPAWN) {
         measured.not_installed.push("srt");
+    }
+    if plan.wants(key::OPENCODE) && plan.subjects.iter().any(|subject| subject.is_legion) {
+        baselines::prepare_opencode(&plan.scratch);
     }
     look_at_memory(plan, key::IDLE_MEMORY, &mut measured)?;
     for round in 0..plan.rounds {
@@ -178,6 +187,11 @@ fn open_sessions(plan: &Plan, samples: &mut Samples) -> io::Result<()> {
         }
         if subject.is_legion && plan.wants(key::ISSUED) {
             add(key::ISSUED, baselines::issued_session(&plan.scratch))?;
+        }
+        if subject.is_legion && plan.wants(key::OPENCODE) {
+            let [without, with] = baselines::opencode(&plan.scratch)?;
+            samples.add(key::OPENCODE, OPENCODE, without);
+            samples.add(key::OPENCODE, &subject.name, with);
         }
     }
     Ok(())

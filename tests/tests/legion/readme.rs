@@ -76,7 +76,8 @@ fn words(line: &str) -> Vec<String> {
 
 /// The same command line, asking for help before the part that is the user's own command.
 fn asking_for_help(words: &[String]) -> Vec<&str> {
-    let takes_command = matches!(words.first().map(String::as_str), Some("codex" | "exec" | "run"));
+    let takes_command =
+        matches!(words.first().map(String::as_str), Some("codex" | "exec" | "opencode" | "run"));
     let first_plain =
         || words.iter().skip(1).position(|word| !word.starts_with('-')).map(|position| position + 1);
     let end =

@@ -21,6 +21,7 @@ const MAX_EXEC_SERVER_PACKAGES: usize = 75;
 
 /// Decisions and formats of the controller: functions of values.
 const PURE: &[&str] = &[
+    "controller/src/cli/opencode/config.rs",
     "controller/src/token.rs",
     "controller/src/gate.rs",
     "controller/src/gate/call.rs",
@@ -46,6 +47,7 @@ const PURE: &[&str] = &[
     "controller/src/redaction/tape.rs",
     "controller/src/cli/safe.rs",
     "controller/src/audit/redact.rs",
+    "controller/src/cli/opencode/config.rs",
     "controller/src/sandbox/argv.rs",
     "controller/src/sandbox/run_as.rs",
     "controller/src/sandbox/seccomp.rs",
