@@ -291,3 +291,6 @@ pub const LAST_OUTPUT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Time one of our own clients has to write its last messages when it leaves.
 pub const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Time the calls of an MCP client that has nothing more to ask have to be answered; the SDK waits as long.
+pub const LAST_ANSWERS_TIMEOUT: Duration = Duration::from_secs(5);

@@ -3,6 +3,7 @@
 //!
 //! Invariant: each call has a number, and everything the SDK reports is kept in the order it came.
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::process::{ChildStdin, Command};
@@ -148,6 +149,16 @@ impl McpClient {
     /// Leaves, and waits until the server has ended, too.
     pub async fn leave(self) -> Finished {
         drop(self.stdin);
+        self.node.finish().await
+    }
+
+    /// Kills the client alone, without telling the server.
+    pub fn kill(&self) {
+        self.node.signal(Signal::KILL);
+    }
+
+    /// Waits until the client and the server have ended.
+    pub async fn finish(self) -> Finished {
         self.node.finish().await
     }
 

@@ -22,8 +22,12 @@ use tokio::time::{Instant, sleep, timeout};
 use super::access::Lease;
 use super::{Context, Wanted, connect};
 use crate::failure::{Failure, Outcome};
-use crate::limits::{MAX_CLIENT_NAME_BYTES, MAX_PROGRESS_BYTES, PROGRESS_HEARTBEAT, PROGRESS_INTERVAL};
+use crate::limits::{
+    LAST_ANSWERS_TIMEOUT, MAX_CLIENT_NAME_BYTES, MAX_PROGRESS_BYTES, PROGRESS_HEARTBEAT, PROGRESS_INTERVAL,
+};
 use crate::tools::{Answer, Tool, Toolbox};
+
+mod peer;
 
 #[derive(clap::Args)]
 pub(super) struct Args {
@@ -40,10 +44,17 @@ pub(super) async fn run(context: Context, args: Args) -> Outcome<u8> {
     ended.map(|()| 0)
 }
 
+/// Until the client leaves. One that is there no more has its calls given up at once; to one that only has nothing more
+/// to ask they are still answered.
 async fn serve(server: Server) -> Outcome<()> {
     let failed = |error: String| Failure::unavailable(format_args!("the MCP client is gone: {error}"));
-    let running = server.serve(rmcp::transport::stdio()).await.map_err(|error| failed(error.to_string()))?;
-    running.waiting().await.map(drop).map_err(|error| failed(error.to_string()))
+    let (input, ended) = peer::Input::new();
+    let starting = server.serve((input, tokio::io::stdout()));
+    let running = starting.await.map_err(|error| failed(error.to_string()))?;
+    tokio::select! {
+        ended = running.waiting() => ended.map(drop).map_err(|error| failed(error.to_string())),
+        () = peer::gone(ended, LAST_ANSWERS_TIMEOUT) => Ok(()),
+    }
 }
 
 /// One client; its calls run side by side.

@@ -5,7 +5,13 @@
 mod commands;
 mod endings;
 mod files;
+mod opencode;
 mod patches;
 mod policy;
 mod protocol;
 mod search;
+
+use std::time::Duration;
+
+/// What may pass between a client giving up a command and the command being gone.
+const PROMPT: Duration = Duration::from_secs(1);

@@ -1,14 +1,11 @@
 //! `bash` through MCP.
 
-use std::time::Duration;
-
 use legion_tests::mcp_client::McpClient;
 use legion_tests::scratch::Scratch;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-/// What may pass between a client giving up a command and the command being gone.
-const PROMPT: Duration = Duration::from_secs(1);
+use super::PROMPT;
 
 async fn bash(client: &mut McpClient, command: &str) -> String {
     client.call("bash", json!({ "command": command })).await.output().to_owned()

@@ -8,6 +8,9 @@ use legion_tests::scratch::Scratch;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use tokio::io::AsyncWriteExt;
+use tokio::time::Instant;
+
+use super::PROMPT;
 
 /// Says where it runs: the host's name for the pid namespace is another one.
 const WHERE: &str = "readlink /proc/self/ns/pid > where; echo ran >> runs";
@@ -87,9 +90,38 @@ async fn nothing_outlives_the_client() {
     let mut client = McpClient::start(&scratch, &[]).await;
     client.begin("bash", json!({ "command": "exec 9> alive; echo begun >&9; sleep 1000" })).await;
     alive.began("it runs").await;
-    // Killed with its client, the server sees the end of its input only.
-    drop(client);
+    let began = Instant::now();
+    client.kill();
     alive.ended("the command is gone").await;
+    assert!(began.elapsed() < PROMPT, "{:?}", began.elapsed());
+    client.finish().await;
+    assert_eq!(Audit::read(&scratch).events("controllerStopped").count(), 1);
+}
+
+/// Who only has nothing more to ask is answered.
+#[tokio::test]
+async fn the_end_of_the_input_is_no_cancellation() {
+    let scratch = Scratch::new();
+    let mut command = legion::command(&scratch, &["mcp", "--workspace"]);
+    command.arg(scratch.workspace());
+    let mut child = Child::spawn_with_stdin("legion-controller mcp", command);
+    let mut stdin = child.take_stdin().unwrap();
+    let client = json!({ "name": "raw", "version": "0" });
+    let initialize = json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client });
+    let call = json!({ "name": "bash", "arguments": { "command": "echo begun > begun; sleep 0.3; echo end-$((40+2))" } });
+    let mut begun = scratch.fifo("workspace/begun").signals();
+    for message in [
+        json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": initialize }),
+        json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }),
+        json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call }),
+    ] {
+        stdin.write_all(format!("{message}\n").as_bytes()).await.unwrap();
+    }
+    begun.next("the command runs").await;
+    drop(stdin);
+    let finished = child.finish().await;
+    finished.assert_success();
+    assert!(finished.stdout.contains("end-42"), "{finished:#?}");
 }
 
 #[tokio::test]
