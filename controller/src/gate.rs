@@ -58,6 +58,8 @@ pub struct Forwarded {
     pub client: Option<String>,
     /// The rule that allowed it.
     pub rule: Option<String>,
+    /// Variables of `.env`, by name or `PREFIX_*`, that the command gets.
+    pub secrets: Vec<String>,
 }
 
 /// A frame that does not pass.
@@ -162,6 +164,8 @@ impl Judge<'_> {
         }
         let action = Action { method: method.name(), what };
         let decision = self.rules.decide(&action);
+        // A workspace's own rules narrow; they give nothing.
+        forwarded.secrets = self.rules.persona.secrets(&action);
         match decision.verdict {
             Verdict::Allow => {
                 forwarded.rule = decision.rule().map(str::to_owned);
@@ -188,7 +192,16 @@ impl Judge<'_> {
 
 impl Forwarded {
     fn free(id: Option<RequestId>, method: Method) -> Self {
-        Self { id, method, call: None, process_id: None, size: None, client: None, rule: None }
+        Self {
+            id,
+            method,
+            call: None,
+            process_id: None,
+            size: None,
+            client: None,
+            rule: None,
+            secrets: Vec::new(),
+        }
     }
 }
 

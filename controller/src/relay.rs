@@ -32,6 +32,7 @@ use crate::session::{Command, Session, millis};
 use crate::websocket::fragments;
 
 mod down;
+mod outfit;
 mod output;
 
 /// A request that was forwarded and not yet answered.
@@ -56,6 +57,8 @@ pub struct Connection {
     tapes: RefCell<HashMap<String, Tape>>,
     /// When what waits for more goes on without.
     waiting_until: Cell<Option<Instant>>,
+    /// Names of the secrets to be added to the frame that is forwarded next.
+    to_add: RefCell<Vec<String>>,
     /// Frames for the harness that came of one.
     ready: RefCell<VecDeque<String>>,
 }
@@ -87,6 +90,7 @@ impl Connection {
             pending: RefCell::default(),
             tapes: RefCell::default(),
             waiting_until: Cell::default(),
+            to_add: RefCell::default(),
             ready: RefCell::default(),
         }
     }
@@ -151,6 +155,7 @@ impl Connection {
             }
             match self.admit(&text) {
                 Ok(true) => {
+                    let text = self.outfitted(text);
                     if to_server.feed(Message::Text(text)).await.is_err() {
                         return server_gone();
                     }
@@ -198,7 +203,7 @@ impl Connection {
     }
 
     fn forward(&self, forwarded: Forwarded) -> Result<(), Refused> {
-        let Forwarded { id, method, call, process_id, size, client, rule } = forwarded;
+        let Forwarded { id, method, mut call, process_id, size, client, rule, secrets } = forwarded;
         if let Some(client) = client {
             self.actor.borrow_mut().client = Some(client);
         }
@@ -209,6 +214,10 @@ impl Connection {
         let refuse = |error: ErrorObject| Refused::Answer(jsonrpc::error_text(&id, &error));
         if let Some(why) = self.overload(&id, method) {
             return Err(refuse(ErrorObject::invalid_request(why)));
+        }
+        let granted = self.granted(&secrets);
+        if let Some(object) = &mut call {
+            object.secrets.clone_from(&granted);
         }
         let started = Instant::now();
         let command = call.as_ref().and_then(|object| Command::of(object, size));
@@ -228,6 +237,7 @@ impl Connection {
             }
         };
         self.pending.borrow_mut().insert(id, Pending { method, call, started, process_id, command });
+        self.to_add.replace(granted);
         Ok(())
     }
 

@@ -122,6 +122,9 @@ pub struct Object {
     /// Names of the variables the client set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub env: Option<Vec<String>>,
+    /// Names of the variables of `.env` that a rule gave it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub secrets: Vec<String>,
     /// Whether it has a terminal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tty: Option<bool>,

@@ -130,6 +130,25 @@ impl Policy {
         worst.unwrap_or_else(|| self.judge(action, &Unit::Other))
     }
 
+    /// The variables of `.env`, by name or `PREFIX_*`, that a command gets: each part of it must be covered by a rule that
+    /// gives them.
+    pub fn secrets(&self, action: &Action) -> Vec<String> {
+        let units = units(action);
+        let is_given = |wanted: &&String| {
+            let covering = |unit: &Unit<'_>| {
+                self.rules.iter().any(|rule| rule.gives(wanted) && covers(rule, action, unit))
+            };
+            // A shell that only runs what is looked at as well need not be covered itself.
+            let is_guess = |unit: &Unit<'_>| matches!(unit, Unit::Part(part) if part.guess);
+            units.iter().any(covering) && units.iter().all(|unit| is_guess(unit) || covering(unit))
+        };
+        let mut given: Vec<String> =
+            self.rules.iter().flat_map(|rule| &rule.secrets).filter(is_given).cloned().collect();
+        given.sort();
+        given.dedup();
+        given
+    }
+
     fn judge(&self, action: &Action, unit: &Unit<'_>) -> Decision {
         let part = describe(unit);
         for verdict in [Verdict::Deny, Verdict::Ask] {

@@ -29,6 +29,7 @@ pub struct RuleFile {
     method: Option<OneOrMany<String>>,
     decision: Option<Verdict>,
     message: Option<String>,
+    secrets: Option<OneOrMany<String>>,
 }
 
 impl RuleFile {
@@ -64,6 +65,8 @@ pub struct Rule {
     pub decision: Verdict,
     /// What the one who is refused or asked is told.
     pub message: Option<String>,
+    /// Variables of `.env`, by name or `PREFIX_*`, that the commands it covers get.
+    pub secrets: Vec<String>,
     pub(super) argv: Option<Vec<String>>,
     pub(super) command: Option<Vec<String>>,
     pub(super) exe: Vec<PathPattern>,
@@ -103,6 +106,7 @@ impl Rule {
         let rule = Self {
             decision,
             message: file.message,
+            secrets: list(file.secrets),
             argv: file.argv,
             command: file.command,
             exe: paths("exe", file.exe)?,
@@ -148,12 +152,15 @@ impl Rule {
         if self.message.as_ref().is_some_and(|message| message.chars().any(char::is_control)) {
             return fail("the message must be one line");
         }
+        if !self.secrets.is_empty() && (!self.is_about_commands() || self.decision == Verdict::Deny) {
+            return fail("secrets are for rules that allow commands, or ask about them");
+        }
         let is_name = |name: &String| {
             let name = name.strip_suffix('*').unwrap_or(name);
             name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
         };
-        match self.env.iter().find(|name| !is_name(name) || name.is_empty()) {
-            Some(bad) => fail(&format!("`{bad}` in env is no variable name: write NAME or PREFIX_*")),
+        match self.env.iter().chain(&self.secrets).find(|name| !is_name(name) || name.is_empty()) {
+            Some(bad) => fail(&format!("`{bad}` is no variable name: write NAME or PREFIX_*")),
             None => Ok(()),
         }
     }
@@ -281,6 +288,12 @@ impl Rule {
     pub(super) fn covers_http(&self, http: &Http) -> bool {
         // Where a redirection leads is not seen.
         self.meets_http(http) && (self.host.is_empty() || !http.follows)
+    }
+
+    /// Whether it gives a variable, or all of a `PREFIX_*`.
+    pub(super) fn gives(&self, wanted: &str) -> bool {
+        let prefix = |item: &String| item.strip_suffix('*').is_some_and(|prefix| wanted.starts_with(prefix));
+        self.decision != Verdict::Deny && self.secrets.iter().any(|item| item == wanted || prefix(item))
     }
 
     fn has_variable(&self, name: &str) -> bool {

@@ -192,3 +192,66 @@ fn rules_that_make_no_sense_are_told() {
         assert!(error.contains(why), "{text}: {error}");
     }
 }
+
+#[test]
+fn a_secret_is_given_only_where_every_part_is_covered_by_a_rule_that_gives_it() {
+    let policy = policy(
+        r#"
+        [[rule]]
+        id = "publish"
+        command = ["npm", "publish"]
+        decision = "allow"
+        secrets = ["NPM_TOKEN", "CI_*"]
+        [[rule]]
+        id = "view"
+        command = ["npm", "view"]
+        decision = "ask"
+        secrets = "NPM_TOKEN"
+        [[rule]]
+        id = "ls"
+        command = ["ls"]
+        decision = "allow"
+        "#,
+    );
+    let given = |action: &Action| policy.secrets(action);
+    assert_eq!(given(&action(&["npm", "publish", "--tag", "next"])), ["CI_*", "NPM_TOKEN"]);
+    assert_eq!(given(&bash("npm publish")), ["CI_*", "NPM_TOKEN"]);
+    assert_eq!(given(&bash("npm publish && npm view x")), ["NPM_TOKEN"]);
+    for script in [
+        "npm install",
+        "ls",
+        "npm publish; ls",
+        "npm publish && env",
+        "npm publish | tee log",
+        "env; npm publish",
+        "X=1 npm publish",
+        "eval npm publish",
+        "npm publish $(env)",
+        "$NPM publish",
+        "npm publish & cat /proc/*/environ",
+        "PATH=. npm publish",
+        "sudo npm publish; printenv",
+        "echo npm publish",
+    ] {
+        assert_eq!(given(&bash(script)), [""; 0], "{script}");
+    }
+    let names = ["LD_PRELOAD".to_owned()].to_vec();
+    let words = ["npm", "publish"].map(str::to_owned).to_vec();
+    let command = Command::new(words, None, places().names(Path::new("/srv/p")), names);
+    let preloaded = Action { method: "process/start", what: What::Command(Box::new(command)) };
+    assert_eq!(given(&preloaded), [""; 0], "the client chooses what npm is");
+}
+
+#[test]
+fn secrets_belong_to_rules_that_let_commands_run() {
+    let build = |text: &str| Rule::build(toml::from_str(text).unwrap()).map(|_| ());
+    assert!(build("id = \"a\"\ncommand = [\"x\"]\ndecision = \"allow\"\nsecrets = \"A_*\"").is_ok());
+    for text in [
+        "id = \"a\"\ncommand = [\"x\"]\ndecision = \"deny\"\nsecrets = \"A\"",
+        "id = \"a\"\npath = \"/x\"\ndecision = \"allow\"\nsecrets = \"A\"",
+        "id = \"a\"\nmethod = \"process/start\"\ndecision = \"allow\"\nsecrets = \"A\"",
+        "id = \"a\"\ncommand = [\"x\"]\ndecision = \"allow\"\nsecrets = \"A=1\"",
+    ] {
+        assert!(build(text).is_err(), "{text}");
+    }
+}
