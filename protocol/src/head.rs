@@ -310,6 +310,64 @@ mod tests {
             }
         }
 
+        /// The kind follows from the members that are there, in whatever order, among whatever else.
+        #[test]
+        fn the_members_decide_on_the_kind(
+            id in prop::option::of(any::<i64>()), method in prop::option::of("[a-z/]{0,8}"),
+            contents in (prop::option::of(any_json()), prop::option::of(any_json()), prop::option::of(any_json())),
+            more in prop::option::of(any_json()), rotation in 0usize..6
+        ) {
+            let (params, result, error) = contents;
+            let members = [
+                ("id", id.map(Value::from)), ("method", method.clone().map(Value::from)), ("params", params.clone()),
+                ("result", result.clone()), ("error", error.clone()), ("more", more),
+            ];
+            let mut members: Vec<String> =
+                members.into_iter().filter_map(|(name, value)| Some(format!("\"{name}\" : {}", value?))).collect();
+            let count = members.len().max(1);
+            members.rotate_left(rotation % count);
+            let text = format!("{{{}}}", members.join(", "));
+            let json = |raw: &RawValue| serde_json::from_str::<Value>(raw.get()).unwrap();
+            let seen = Head::parse(&text);
+            match (id, method, result, error) {
+                (Some(id), Some(method), None, None) => {
+                    let Ok(Head::Request { id: got, method: name, params: raw }) = seen else { panic!("{text}: {seen:?}") };
+                    prop_assert_eq!((got, name.as_ref(), raw.map(json)), (id.into(), method.as_str(), params));
+                }
+                (None, Some(method), None, None) => {
+                    let Ok(Head::Notification { method: name, params: raw }) = seen else { panic!("{text}: {seen:?}") };
+                    prop_assert_eq!((name.as_ref(), raw.map(json)), (method.as_str(), params));
+                }
+                (Some(id), None, Some(result), None) => {
+                    let Ok(Head::Response { id: got, result: raw }) = seen else { panic!("{text}: {seen:?}") };
+                    prop_assert_eq!((got, json(raw)), (id.into(), result));
+                }
+                (Some(id), None, None, Some(error)) => {
+                    let Ok(Head::Error { id: got, error: raw }) = seen else { panic!("{text}: {seen:?}") };
+                    prop_assert_eq!((got, json(raw)), (id.into(), error));
+                }
+                _ => prop_assert!(seen.is_err(), "{}: {:?}", text, seen),
+            }
+        }
+
+        /// The relay's short cut sees what the full parse sees, in whatever a frame is turned into.
+        #[test]
+        fn the_short_cut_agrees_with_the_full_parse(
+            id in any::<i64>(), result in any_json(),
+            edits in prop::collection::vec((any::<prop::sample::Index>(), "[-+0-9a{}\",:]?"), 0..3)
+        ) {
+            let mut text = crate::jsonrpc::response_text(&RequestId::from(id), &result);
+            prop_assert_eq!(result_id(&text), Some(RequestId::from(id)));
+            for (place, insert) in edits {
+                let places: Vec<_> = text.char_indices().map(|(at, c)| at..at + c.len_utf8()).collect();
+                text.replace_range(places[place.index(places.len())].clone(), &insert);
+            }
+            if let (Some(short), Ok(head)) = (result_id(&text), Head::parse(&text)) {
+                let agrees = matches!(&head, Head::Response { id, .. } if *id == short);
+                prop_assert!(agrees, "{}: {:?} and {:?}", text, short, head);
+            }
+        }
+
         /// No text at all makes the parser panic, and what it accepts is an object for the full parser, too.
         #[test]
         fn any_text_is_refused_or_is_an_object(text in "\\PC{0,80}") {

@@ -13,7 +13,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::{file_type, too_deep};
+use super::{file_type, itself, too_deep};
 use crate::error::{Outcome, fs_error};
 use crate::limits::MAX_TREE_DEPTH;
 
@@ -115,8 +115,10 @@ fn copy_file(source: &Path, destination: &Path) -> io::Result<()> {
         // Exchanged since it was looked at.
         return Err(Errno::INVAL.into());
     }
+    itself::check_read(&from)?;
     let mode = Mode::from_raw_mode(stat.st_mode & 0o777);
     let to = openat(CWD, destination, OFlags::WRONLY | OFlags::CREATE | common, mode)?;
+    itself::check_write(&to)?;
     let existing = fstat(&to)?;
     if (existing.st_dev, existing.st_ino) == (stat.st_dev, stat.st_ino) {
         // Onto itself: truncating it first would destroy it.

@@ -13,7 +13,7 @@ use legion_protocol::{Chunk, ErrorObject, RequestId};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, openat, statat};
 use rustix::io::Errno;
 
-use super::nofollow;
+use super::{itself, nofollow};
 use crate::error::{Outcome, fs_error};
 use crate::limits::FILE_BLOCK_BYTES;
 
@@ -48,6 +48,7 @@ pub(crate) fn open(path: &Path, follow: bool) -> Outcome<Readable> {
     // Again: it may have been exchanged since.
     let stat = fstat(&file).map_err(fs_error)?;
     check_type(&stat, || not_a_file(path))?;
+    itself::check_read(&file).map_err(fs_error)?;
     let size = u64::try_from(stat.st_size).unwrap_or(0);
     if size > MAX_READ_FILE_BYTES { Err(too_large()) } else { Ok(Readable { file, size }) }
 }
@@ -151,7 +152,7 @@ pub(super) fn open_to_write(path: &Path, follow: bool, extra: OFlags) -> Outcome
         nofollow::open_parent(path)
             .and_then(|(parent, name)| openat(&parent, &name, flags | OFlags::NOFOLLOW, mode))
     };
-    file.map_err(fs_error)
+    file.and_then(|file| itself::check_write(&file).map(|()| file)).map_err(fs_error)
 }
 
 fn write_all(file: &OwnedFd, mut bytes: &[u8]) -> io::Result<()> {

@@ -3,6 +3,7 @@
 pub(crate) mod copy;
 pub(crate) mod directory;
 pub(crate) mod file;
+mod itself;
 mod nofollow;
 pub(crate) mod remove;
 pub(crate) mod stream;

@@ -208,7 +208,7 @@ mod tests {
         fn the_log_is_the_newest_part_of_everything(steps in prop::collection::vec(any_step(), 1..80)) {
             let mut log = OutputLog::default();
             let mut all: Vec<(u64, Stream, Vec<u8>)> = Vec::new();
-            let mut next = 1;
+            let (mut next, mut exit) = (1, 0);
             for (index, step) in steps.into_iter().enumerate() {
                 match step {
                     Step::Append(stream, length) => {
@@ -219,6 +219,7 @@ mod tests {
                     }
                     Step::Exit if !log.has_exited() => {
                         prop_assert_eq!(log.exit(0), next);
+                        exit = next;
                         next += 1;
                     }
                     Step::Exit => {}
@@ -231,6 +232,8 @@ mod tests {
                         }
                         prop_assert_eq!(log.retained(), size);
                         let wanted: Vec<_> = all[kept..].iter().filter(|(seq, ..)| *seq > after).collect();
+                        // Who waits is woken for exactly what a read would show.
+                        prop_assert_eq!(log.has_news(after), !wanted.is_empty() || exit > after);
                         let result = log.read(after, max);
                         prop_assert!(result.chunks.len() <= wanted.len());
                         prop_assert!(!result.chunks.is_empty() || wanted.is_empty());

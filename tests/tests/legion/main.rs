@@ -37,6 +37,7 @@ mod played;
 mod readme;
 mod redacted;
 mod sandbox;
+mod scale;
 mod secrets_per_command;
 mod sessions;
 mod setup;

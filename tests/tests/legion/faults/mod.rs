@@ -5,6 +5,7 @@
 
 mod crowd;
 mod cuts;
+mod fuzz;
 mod killed;
 mod resuming;
 mod silent_reader;
@@ -13,7 +14,7 @@ use legion_tests::audit::Audit;
 use legion_tests::scratch::Scratch;
 
 /// The exec-server's process id on the host, of the sandbox started last.
-fn exec_server(scratch: &Scratch) -> u32 {
+pub(crate) fn exec_server(scratch: &Scratch) -> u32 {
     let audit = Audit::read(scratch);
     let started = audit.events("sandboxStarted").last().expect("it was recorded");
     started["sandbox"]["innerPid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).expect("a process id")

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
+use legion_tests::audit::Audit;
 use legion_tests::process_table::resident;
 use legion_tests::scratch::Scratch;
 use serde_json::{Value, json};
@@ -82,6 +83,65 @@ async fn a_link_leads_nowhere_outside() {
             assert!(!content.to_string().contains(&session.controller.token), "{path}");
         }
     }
+}
+
+/// What `/proc` shows of a process to itself alone.
+const ITS_OWN: [&str; 8] = ["environ", "mem", "maps", "smaps", "auxv", "io", "task/1/mem", "task/1/maps"];
+
+/// Descriptors that are tried: more than an exec-server with one client has.
+const DESCRIPTORS: usize = 64;
+
+/// The file methods run in the exec-server itself: what is its own in `/proc` must be as closed to them as to a command.
+#[tokio::test]
+async fn the_exec_server_is_not_turned_on_itself() {
+    let scratch = Scratch::new();
+    symlink("/proc/self", scratch.workspace().join("itself")).unwrap();
+    let mut session = Connected::new(&scratch, &[]).await;
+    let workspace = scratch.workspace();
+    let itself = workspace.join("itself");
+    for process in [Path::new("/proc/self"), Path::new("/proc/1"), Path::new("/proc/thread-self"), &itself] {
+        for file in ITS_OWN {
+            let path = process.join(file);
+            let (name, target) = (path.display().to_string(), uri(&path));
+            let handle = json!({ "path": target, "handleId": "read" });
+            let replaced = json!({ "path": target, "handleId": "replace", "mode": "replace" });
+            for (method, params) in [
+                ("fs/readFile", json!({ "path": target })),
+                ("fs/open", handle),
+                ("fs/open", replaced),
+                ("fs/writeFile", json!({ "path": target, "dataBase64": "eA==" })),
+                (
+                    "fs/copy",
+                    json!({ "sourcePath": target, "recursive": false,
+                    "destinationPath": uri(&workspace.join("copy")) }),
+                ),
+                (
+                    "fs/copy",
+                    json!({ "sourcePath": uri(&workspace.join("mine")), "recursive": false,
+                    "destinationPath": target }),
+                ),
+            ] {
+                scratch.write("workspace/mine", "mine");
+                let answer = session.client.call(method, params).await;
+                assert!(answer.is_err(), "{method} of {name}: {answer:?}");
+            }
+        }
+    }
+    // Its descriptors have names, too: what can be written there says nothing to it.
+    for descriptor in 0..DESCRIPTORS {
+        let target = uri(&Path::new("/proc/self/fd").join(descriptor.to_string()));
+        let handle = json!({ "path": target, "handleId": descriptor.to_string(), "mode": "replace" });
+        let _ = session.client.call("fs/open", handle).await;
+        let write = json!({ "path": target, "dataBase64": "eA==" });
+        let _ = session.client.call("fs/writeFile", write).await;
+        if let Ok(content) = session.client.call("fs/readFile", json!({ "path": target })).await {
+            assert!(!content.to_string().contains(&session.controller.token), "descriptor {descriptor}");
+        }
+    }
+    assert_eq!(session.run(&scratch, "echo alive").await.output, "alive\n");
+    session.controller.stop().await.assert_success();
+    let audit = Audit::read(&scratch);
+    assert_eq!(audit.events("sandboxStarted").count(), 1, "it did not survive");
 }
 
 #[tokio::test]

@@ -12,6 +12,7 @@ mod repositories;
 mod setups;
 mod shapes;
 mod tools;
+mod wishes;
 
 use std::path::Path;
 
