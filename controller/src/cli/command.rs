@@ -304,7 +304,9 @@ fn start_params(context: &Context, lease: &Lease, command: &Command) -> Outcome<
     let mut start = client::command(PROCESS.to_owned(), command.argv.clone(), cwd);
     start.tty = command.tty;
     start.pipe_stdin = !command.tty && command.capture.is_none();
-    start.legion = Some(LegionStart { terminal_size: terminal::size().filter(|_| command.tty) });
+    // The sandbox ends with the command, and so does whatever it leaves running.
+    start.legion =
+        Some(LegionStart { terminal_size: terminal::size().filter(|_| command.tty), ends_at_exit: true });
     if command.tty {
         let term = context.environment.var("TERM").unwrap_or("xterm");
         start.env.0.insert("TERM".to_owned(), term.to_owned());

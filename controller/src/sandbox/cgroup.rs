@@ -51,7 +51,15 @@ impl Cgroups {
                 // Back where we were: a half-made move would leave this process in the wrong place.
                 let _ = fs::write(base.join("cgroup.procs"), "0");
                 let _ = fs::remove_dir(&own);
-                format!("{} is not delegated to us: {error}", base.display())
+                match error.kind() {
+                    io::ErrorKind::ResourceBusy => {
+                        format!(
+                            "{} holds other processes too, so nothing below it can be bounded",
+                            base.display()
+                        )
+                    }
+                    _ => format!("{} is not delegated to us: {error}", base.display()),
+                }
             })?;
         }
         Ok(Self { base: base.to_owned(), controllers })

@@ -186,7 +186,7 @@ fn connect(
         wiring,
         confined,
         knows_legion: start.legion.is_some(),
-        cut: Cell::new(false),
+        cut: Cell::new(start.legion.is_some_and(|legion| legion.ends_at_exit)),
         cut_off: Notify::new(),
     };
     Ok((Rc::new(process), sources))

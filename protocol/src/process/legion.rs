@@ -9,6 +9,9 @@ pub struct LegionStart {
     /// The size a terminal starts with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub terminal_size: Option<TerminalSize>,
+    /// The output ends with the process itself, whoever else has its pipes.
+    #[serde(default)]
+    pub ends_at_exit: bool,
 }
 
 /// Parameters of `legion/resizeTerminal`.

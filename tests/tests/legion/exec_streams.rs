@@ -19,6 +19,7 @@ in_both_ways!(
     output_arrives_before_the_end,
     the_two_outputs_are_apart,
     exit_codes,
+    what_is_left_running_holds_nothing_up,
     an_interrupt_reaches_the_command,
     other_signals_reach_the_command,
     a_termination_lets_the_command_end_in_its_own_way,
@@ -128,6 +129,18 @@ async fn exit_codes(way: Way) {
         assert_eq!(finished.stderr.lines().count(), 1, "{finished:#?}");
         assert!(finished.stderr.contains(program), "{finished:#?}");
     }
+}
+
+async fn what_is_left_running_holds_nothing_up(way: Way) {
+    let scratch = Scratch::new();
+    let mut lifetime = scratch.fifo("workspace/alive").lifetime();
+    let script = "exec 9> alive; echo here >&9; (while :; do echo more; done) & setsid sleep 300 & head -c 1000000 /dev/zero; exit 5";
+    let child = way.spawn(&scratch, &["bash", "-c", script]);
+    lifetime.began("the command starts").await;
+    let finished = child.finish().await;
+    assert_eq!(finished.code(), 5, "{}", finished.stderr);
+    assert_eq!(finished.stdout.matches('\0').count(), 1_000_000, "its own output is whole");
+    lifetime.ended("what it left running ends").await;
 }
 
 async fn an_interrupt_reaches_the_command(way: Way) {
