@@ -29,6 +29,19 @@ impl Environment {
         self.var("HOME").map(Path::new).filter(|path| path.is_absolute())
     }
 
+    /// Where programs keep the user's configuration.
+    pub fn config_home(&self) -> Option<PathBuf> {
+        let named = self.var("XDG_CONFIG_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+        named.or_else(|| self.home().map(|home| home.join(".config")))
+    }
+
+    /// Configuration files git on the host reads besides those of repositories, there or not.
+    pub fn git_configs(&self) -> Vec<PathBuf> {
+        let of_user = self.config_home().map(|base| base.join("git/config"));
+        let in_home = self.home().map(|home| home.join(".gitconfig"));
+        [PathBuf::from("/etc/gitconfig")].into_iter().chain(of_user).chain(in_home).collect()
+    }
+
     /// An absolute path from the user: `~/` is home, anything relative starts at the working directory.
     pub fn resolve(&self, path: &Path) -> PathBuf {
         match (path.strip_prefix("~"), self.home()) {

@@ -172,9 +172,7 @@ fn find(environment: &Environment, overrides: &Overrides) -> Option<(PathBuf, bo
     if let Some(path) = environment.var("LEGION_CONFIG") {
         return Some((environment.resolve(Path::new(path)), true));
     }
-    let base = environment.var("XDG_CONFIG_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
-    let base = base.or_else(|| environment.home().map(|home| home.join(".config")))?;
-    Some((base.join("legion/legion.toml"), false))
+    Some((environment.config_home()?.join("legion/legion.toml"), false))
 }
 
 fn read(path: &Path, asked_for: bool) -> Outcome<file::ConfigFile> {

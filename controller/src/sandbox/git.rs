@@ -90,6 +90,10 @@ fn absorb(scan: &mut Scan<'_>, mut found: Found, worktree: &Path) {
     for (config, own) in std::mem::take(&mut found.configs) {
         obeyed(scan, &config, own.as_deref().unwrap_or(worktree));
     }
+    // A relative `core.hooksPath` of the user's lies in every worktree.
+    for config in scan.git_configs {
+        obeyed(scan, config, worktree);
+    }
     scan.plan.absorb(found);
 }
 

@@ -159,12 +159,14 @@ pub struct Wishes<'a> {
     pub env_file: &'a Path,
     /// Host directories that are mounted writable at their own path.
     pub mounted: &'a [PathBuf],
+    /// Git's configuration besides that of repositories, absolute: the system's and the user's.
+    pub git_configs: &'a [PathBuf],
 }
 
 /// Looks through a workspace.
 pub fn scan(workspace: &Path, wishes: Wishes<'_>) -> Outcome<Plan> {
-    let Wishes { extra, env_file, mounted } = wishes;
-    let mut scan = Scan { workspace, mounted, plan: Plan::default() };
+    let Wishes { extra, env_file, mounted, git_configs } = wishes;
+    let mut scan = Scan { workspace, mounted, git_configs, plan: Plan::default() };
     scan.walk().map_err(|error| {
         Failure::config(format_args!("cannot look through the workspace {}: {error}", workspace.display()))
     })?;
@@ -200,6 +202,7 @@ fn is_listened_at(socket: &Path) -> bool {
 pub(super) struct Scan<'a> {
     pub(super) workspace: &'a Path,
     pub(super) mounted: &'a [PathBuf],
+    pub(super) git_configs: &'a [PathBuf],
     pub(super) plan: Plan,
 }
 

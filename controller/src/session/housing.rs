@@ -72,7 +72,9 @@ impl Session {
             .map(|mount| mount.to.clone())
             .collect();
         let env_file = &controller.config.env_file;
-        protect::scan(&self.workspace.path, Wishes { extra: &extra, env_file, mounted: &mounted })
+        let git_configs = controller.environment.git_configs();
+        let wishes = Wishes { extra: &extra, env_file, mounted: &mounted, git_configs: &git_configs };
+        protect::scan(&self.workspace.path, wishes)
     }
 
     /// What commands inherit: the persona's own values win over `.env`, that over the controller's environment.

@@ -28,7 +28,7 @@ fn read_only(plan: &Plan) -> Vec<String> {
 }
 
 fn scanned(root: &Path) -> Plan {
-    let wishes = Wishes { extra: &[], env_file: Path::new("/nonexistent"), mounted: &[] };
+    let wishes = Wishes { extra: &[], env_file: Path::new("/nonexistent"), mounted: &[], git_configs: &[] };
     scan(root, wishes).unwrap()
 }
 
@@ -132,7 +132,8 @@ fn a_git_directory_outside_is_guarded_where_the_persona_mounts_it() {
     std::os::unix::fs::symlink("../data", root.join(".git")).unwrap();
     assert_eq!(scanned(&root).notes.len(), 1);
     let mounted = [base.join("data")];
-    let wishes = Wishes { extra: &[], env_file: Path::new("/nonexistent"), mounted: &mounted };
+    let wishes =
+        Wishes { extra: &[], env_file: Path::new("/nonexistent"), mounted: &mounted, git_configs: &[] };
     let plan = scan(&root, wishes).unwrap();
     assert!(plan.notes.is_empty() && plan.externals.len() == 1, "{plan:?}");
     assert!(plan.externals[0].guards.iter().any(|(path, _)| path == Path::new("hooks")), "{plan:?}");

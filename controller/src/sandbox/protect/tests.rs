@@ -12,7 +12,8 @@ fn touch(root: &Path, path: &str) {
 
 fn plan(root: &Path) -> Plan {
     let env_file = root.join("secrets/my.env");
-    scan(root, Wishes { extra: &[PathBuf::from("ci")], env_file: &env_file, mounted: &[] }).unwrap()
+    scan(root, Wishes { extra: &[PathBuf::from("ci")], env_file: &env_file, mounted: &[], git_configs: &[] })
+        .unwrap()
 }
 
 fn guard_of(plan: &Plan, path: &str) -> Option<Guard> {

@@ -203,6 +203,8 @@ tries! {
         .after("mkdir .husky; echo x > .husky/x; git config core.hooksPath .husky");
     a_hook_where_the_configuration_says_and_nothing_is: git("mkdir .husky; cp $PAYLOAD .husky/pre-commit")
         .after("git config core.hooksPath .husky");
+    a_hook_where_the_configuration_of_the_user_says: git("cp $PAYLOAD .githooks/pre-commit")
+        .after("mkdir .githooks; echo x > .githooks/x; git config --global core.hooksPath .githooks");
     a_hook_of_a_linked_worktree: git("cp $PAYLOAD $(git rev-parse --git-common-dir)/hooks/pre-commit")
         .in_a(Shape::LinkedWorktree);
     a_hook_of_a_bare_repository: git("cp $PAYLOAD $(git rev-parse --git-common-dir)/hooks/pre-commit")
