@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use legion_protocol::process::AnySignal;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::termios::isatty;
-use tokio::signal::unix::{SignalKind, signal};
 
+use super::signals::{Event, Signals};
 use crate::config::{Mount, MountMode};
 use crate::environment::Environment;
 use crate::failure::{Failure, Outcome};
@@ -46,29 +47,41 @@ fn shown_by(path: &Path) -> Vec<Mount> {
 
 /// Runs a program with our terminal, environment changes applied; its exit code is ours. It does not outlive us.
 pub(super) async fn run(mut command: std::process::Command) -> Outcome<u8> {
-    let watch =
-        |kind| signal(kind).map_err(|error| Failure::internal(format_args!("cannot watch signals: {error}")));
-    let (mut interrupt, mut terminate) = (watch(SignalKind::interrupt())?, watch(SignalKind::terminate())?);
-    let mut hangup = watch(SignalKind::hangup())?;
+    let mut signals = Signals::watch().map_err(Failure::internal)?;
     sys::end_with_parent(&mut command);
     let program = command.get_program().to_owned();
     let mut child = tokio::process::Command::from(command).spawn().map_err(|error| {
         Failure::unavailable(format_args!("cannot start {}: {error}", program.to_string_lossy()))
     })?;
     let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-    let pass_on = |signal| pid.map(|pid| kill_process(pid, signal));
     // What is typed at a terminal reaches the program without us.
     let at_terminal = isatty(rustix::stdio::stdin());
     let status = loop {
         tokio::select! {
             status = child.wait() => break status.map_err(Failure::internal)?,
-            _ = interrupt.recv() => if !at_terminal { pass_on(Signal::INT); },
-            _ = terminate.recv() => { pass_on(Signal::TERM); }
-            _ = hangup.recv() => { pass_on(Signal::HUP); }
+            event = signals.next() => match (event, pid) {
+                (Event::Told(AnySignal::Interrupt | AnySignal::Quit), _) if at_terminal => {}
+                (Event::Told(signal), Some(pid)) => {
+                    // It may have ended meanwhile.
+                    let _ = kill_process(pid, of_system(signal));
+                }
+                _ => {}
+            }
         }
     };
     let by_signal = std::os::unix::process::ExitStatusExt::signal(&status).map(|number| 128 + number);
     Ok(status.code().or(by_signal).and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX))
+}
+
+const fn of_system(signal: AnySignal) -> Signal {
+    match signal {
+        AnySignal::Hangup => Signal::HUP,
+        AnySignal::Interrupt => Signal::INT,
+        AnySignal::Quit => Signal::QUIT,
+        AnySignal::Terminate => Signal::TERM,
+        AnySignal::User1 => Signal::USR1,
+        AnySignal::User2 => Signal::USR2,
+    }
 }
 
 #[cfg(test)]
