@@ -47,7 +47,6 @@ const PURE: &[&str] = &[
     "controller/src/redaction/tape.rs",
     "controller/src/cli/safe.rs",
     "controller/src/audit/redact.rs",
-    "controller/src/cli/opencode/config.rs",
     "controller/src/sandbox/argv.rs",
     "controller/src/sandbox/run_as.rs",
     "controller/src/sandbox/seccomp.rs",
