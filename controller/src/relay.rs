@@ -28,7 +28,7 @@ use crate::limits::{DRAIN_TIMEOUT, MAX_QUEUED_ANSWERS, MAX_TRACKED_PROCESSES};
 use crate::policy::refusal::Kind;
 use crate::redaction::tape::Tape;
 use crate::sandbox::launch::Upstream;
-use crate::session::{Command, Session, millis};
+use crate::session::{Command, ProcessKey, Session, millis};
 use crate::websocket::fragments;
 
 mod down;
@@ -53,6 +53,8 @@ pub struct Connection {
     number: u64,
     actor: RefCell<Actor>,
     pending: RefCell<HashMap<RequestId, Pending>>,
+    /// The exec-server's name for the client; empty before it has one.
+    client: RefCell<Rc<str>>,
     /// Output whose secrets are looked for, by the client's process id.
     tapes: RefCell<HashMap<String, Tape>>,
     /// When what waits for more goes on without.
@@ -88,6 +90,7 @@ impl Connection {
             number,
             actor: RefCell::new(actor),
             pending: RefCell::default(),
+            client: RefCell::new("".into()),
             tapes: RefCell::default(),
             waiting_until: Cell::default(),
             to_add: RefCell::default(),
@@ -243,7 +246,7 @@ impl Connection {
 
     /// The size of a terminal that is not there yet comes on the heels of what makes it.
     fn resized(&self, process_id: &str, size: (u16, u16)) {
-        if self.session.resized(process_id, size) {
+        if self.session.resized(&self.key(process_id), size) {
             return;
         }
         let mut pending = self.pending.borrow_mut();
@@ -283,10 +286,14 @@ impl Connection {
         record
     }
 
+    fn key(&self, process_id: &str) -> ProcessKey {
+        ProcessKey { client: Rc::clone(&self.client.borrow()), id: process_id.to_owned() }
+    }
+
     /// Number of the record that started a process, answered or not.
     fn start_of(&self, process_id: &str) -> Option<u64> {
         let running = self.session.running().borrow();
-        running.get(process_id).map(|command| command.call).or_else(|| {
+        running.get(&self.key(process_id)).map(|command| command.call).or_else(|| {
             let pending = self.pending.borrow();
             let is_start = |pending: &&Pending| {
                 pending.method == Method::ProcessStart && pending.process_id.as_deref() == Some(process_id)

@@ -34,7 +34,7 @@ mod outlook;
 pub mod recording;
 pub mod watchers;
 
-pub use commands::{Command, RunningCommand};
+pub use commands::{Command, ProcessKey, RunningCommand};
 pub use companion::{Companion, MARK, environments_toml};
 pub use outlook::Outlook;
 
@@ -100,7 +100,7 @@ pub struct Session {
     connection_count: Cell<u64>,
     calls: Cell<u64>,
     last_call: Cell<Option<Timestamp>>,
-    running: RefCell<HashMap<String, RunningCommand>>,
+    running: RefCell<HashMap<ProcessKey, RunningCommand>>,
     /// Bytes of output it may still record.
     record_room: Rc<Cell<u64>>,
     /// Those who watch its output.

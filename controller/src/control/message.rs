@@ -151,8 +151,8 @@ pub fn processes(session: &Session) -> Vec<ProcessInfo> {
     let running = session.running().borrow();
     let mut processes: Vec<_> = running
         .iter()
-        .map(|(id, command)| ProcessInfo {
-            id: id.clone(),
+        .map(|(key, command)| ProcessInfo {
+            id: key.id.clone(),
             call: command.call,
             command: command.command.text.clone(),
             seconds: command.started.elapsed().as_secs(),

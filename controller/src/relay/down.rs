@@ -9,6 +9,7 @@ use futures_util::{FutureExt, SinkExt, StreamExt};
 use legion_protocol::head::result_id;
 use legion_protocol::jsonrpc::{ReceivedError, response_text};
 use legion_protocol::{Head, Method, RequestId, chunk, process};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
@@ -130,7 +131,7 @@ impl Connection {
             }
         }
         if let Some(id) = result_id(text)
-            && self.pending.borrow().get(&id).is_some_and(|pending| pending.method != Method::ProcessRead)
+            && self.pending.borrow().get(&id).is_some_and(|pending| !is_followed(pending.method))
         {
             return self.answered(&id, &Answer::Result(None));
         }
@@ -161,6 +162,11 @@ impl Connection {
         let Some(pending) = self.pending.borrow_mut().remove(id) else {
             return self.distrust(&format!("an answer to {id}, which is not in flight")).into();
         };
+        if let (Method::Initialize, Answer::Result(Some(result))) = (pending.method, answer)
+            && let Ok(SessionId { session_id }) = serde_json::from_str(result.get())
+        {
+            self.client.replace(session_id.into());
+        }
         if let (Method::ProcessRead, Answer::Result(Some(result)), Some(process_id)) =
             (pending.method, answer, &pending.process_id)
             && let Ok(mut read) = serde_json::from_str::<process::ReadResult>(result.get())
@@ -178,7 +184,13 @@ impl Connection {
                 Pending { method: Method::ProcessStart, started, process_id: Some(id), command, .. },
             ) => {
                 self.tapes.borrow_mut().remove(&id);
-                self.session.track(&self.controller, id, call, started, command.unwrap_or_default());
+                self.session.track(
+                    &self.controller,
+                    self.key(&id),
+                    call,
+                    started,
+                    command.unwrap_or_default(),
+                );
             }
             (answer, pending) => self.controller.note_outcome(&self.outcome(call, &pending, answer)),
         }
@@ -246,26 +258,26 @@ impl Connection {
     }
 
     fn count_output(&self, process_id: &str, bytes: u64) {
-        if let Some(command) = self.session.running().borrow_mut().get_mut(process_id) {
+        if let Some(command) = self.session.running().borrow_mut().get_mut(&self.key(process_id)) {
             command.output_bytes += bytes;
         }
     }
 
     fn exited(&self, process_id: &str, code: i32) {
-        if let Some(command) = self.session.running().borrow_mut().get_mut(process_id) {
+        if let Some(command) = self.session.running().borrow_mut().get_mut(&self.key(process_id)) {
             command.exited.get_or_insert((code, Instant::now()));
         }
     }
 
     fn limited(&self, process_id: &str, limit: Option<&str>) {
         let Some(limit) = limit else { return };
-        if let Some(command) = self.session.running().borrow_mut().get_mut(process_id) {
+        if let Some(command) = self.session.running().borrow_mut().get_mut(&self.key(process_id)) {
             command.limit = Some(format!("killed: {}", self.controller.redactor.text(limit)));
         }
     }
 
     fn closed(&self, process_id: &str) {
-        let command = self.session.running().borrow_mut().remove(process_id);
+        let command = self.session.running().borrow_mut().remove(&self.key(process_id));
         if let Some(command) = command {
             self.session.note_end(&self.controller, &command, "it was closed without an exit code");
         }
@@ -280,6 +292,18 @@ impl Connection {
             self.closed(process_id);
         }
     }
+}
+
+/// Whether the relay looks into the answer.
+fn is_followed(method: Method) -> bool {
+    matches!(method, Method::Initialize | Method::ProcessRead)
+}
+
+/// What of an answer to `initialize` names the client.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SessionId {
+    session_id: String,
 }
 
 /// Resolves at that time; never when there is none.

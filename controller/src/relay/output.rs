@@ -36,7 +36,7 @@ impl Connection {
         let piece = Piece { seq, stream, bytes: chunk.0 };
         let persona = &self.session.persona;
         if !persona.redact && persona.record.is_none() {
-            self.session.show(&process_id, &[piece]);
+            self.session.show(&self.key(&process_id), &[piece]);
             return Passed::Same;
         }
         let passed = {
@@ -50,7 +50,7 @@ impl Connection {
         };
         match passed {
             tape::Passed::Same => {
-                self.session.show(&process_id, &[piece]);
+                self.session.show(&self.key(&process_id), &[piece]);
                 Passed::Same
             }
             tape::Passed::Instead(pieces) => {
@@ -61,7 +61,7 @@ impl Connection {
     }
 
     fn shown(&self, process_id: &str, pieces: &[Piece]) -> Vec<String> {
-        self.session.show(process_id, pieces);
+        self.session.show(&self.key(process_id), pieces);
         let frame =
             |piece: &Piece| OutputFrameWriter::new(process_id, piece.stream).frame(piece.seq, &piece.bytes);
         if self.session.persona.redact { pieces.iter().map(frame).collect() } else { Vec::new() }

@@ -46,6 +46,15 @@ impl Command {
     }
 }
 
+/// What names a command in a session: clients that are connected at the same time may use the same ids.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ProcessKey {
+    /// The exec-server's name for the client, which outlives a connection.
+    pub client: Rc<str>,
+    /// The client's name for the command.
+    pub id: String,
+}
+
 /// A command whose end the audit waits for.
 pub struct RunningCommand {
     /// Number of its `call` record.
@@ -67,8 +76,8 @@ pub struct RunningCommand {
 }
 
 impl Session {
-    /// The commands whose end is awaited, by the client's process id.
-    pub fn running(&self) -> &RefCell<HashMap<String, RunningCommand>> {
+    /// The commands whose end is awaited.
+    pub fn running(&self) -> &RefCell<HashMap<ProcessKey, RunningCommand>> {
         &self.running
     }
 
@@ -76,7 +85,7 @@ impl Session {
     pub fn track(
         &self,
         controller: &Controller,
-        process_id: String,
+        key: ProcessKey,
         call: u64,
         started: Instant,
         command: Command,
@@ -92,7 +101,7 @@ impl Session {
             exited: None,
             recorder,
         };
-        self.running.borrow_mut().insert(process_id, command);
+        self.running.borrow_mut().insert(key, command);
     }
 
     fn recorder(&self, controller: &Controller, call: u64, command: &Command) -> Option<Recorder> {
@@ -103,9 +112,9 @@ impl Session {
     }
 
     /// Notes the size of a terminal; whether it is there.
-    pub fn resized(&self, process_id: &str, size: (u16, u16)) -> bool {
+    pub fn resized(&self, key: &ProcessKey, size: (u16, u16)) -> bool {
         let mut running = self.running.borrow_mut();
-        let Some(command) = running.get_mut(process_id) else { return false };
+        let Some(command) = running.get_mut(key) else { return false };
         if let Some(recorder) = &mut command.recorder {
             recorder.resized(size);
         }
@@ -113,9 +122,9 @@ impl Session {
     }
 
     /// Shows what a command printed to its recording and to those who watch.
-    pub fn show(&self, process_id: &str, pieces: &[Piece]) {
+    pub fn show(&self, key: &ProcessKey, pieces: &[Piece]) {
         let mut running = self.running.borrow_mut();
-        let Some(command) = running.get_mut(process_id) else { return };
+        let Some(command) = running.get_mut(key) else { return };
         for piece in pieces {
             if let Some(recorder) = &mut command.recorder {
                 recorder.output(piece.stream, &piece.bytes);

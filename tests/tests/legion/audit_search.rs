@@ -164,3 +164,39 @@ async fn copies_reach_syslog_with_their_place_in_the_chain() {
     let text = std::fs::read_to_string(file).unwrap();
     assert_eq!(sent, text.lines().take(sent.len()).collect::<Vec<_>>());
 }
+
+#[tokio::test]
+async fn two_clients_may_call_their_commands_the_same() {
+    let scratch = Scratch::new();
+    let controller = Controller::start(&scratch, &[]).await;
+    let upgrade = Upgrade::new(Endpoint::of_url(&controller.ready.url)).token(&controller.token);
+    let mut clients = Vec::new();
+    for code in [3, 4] {
+        let mut client = upgrade.connect().await.unwrap();
+        client.initialize(None).await.unwrap();
+        let params = json!({
+            "processId": "1", "argv": ["/bin/sh", "-c", format!("read -r line; echo {code}; exit {code}")],
+            "env": { "PATH": "/usr/bin:/bin" }, "tty": false, "pipeStdin": true,
+            "cwd": format!("file://{}", scratch.workspace().display()),
+        });
+        client.call("process/start", params).await.unwrap();
+        clients.push(client);
+    }
+    for client in &mut clients {
+        let write = json!({ "processId": "1", "chunk": "Cg==", "writeId": "w" });
+        client.call("process/write", write).await.unwrap();
+        client.wait_for("process/closed").await;
+    }
+    let ended = |audit: &Audit| {
+        audit.events("outcome").filter(|record| record["outcome"]["exitCode"].is_i64()).count() == 2
+    };
+    let audit = Audit::wait(&scratch, "both ends", ended).await;
+    for (call, code) in audit.calls("process/start").zip([3, 4]) {
+        let outcome = &audit.outcome(call).unwrap()["outcome"];
+        assert_eq!((&outcome["exitCode"], &outcome["outputBytes"]), (&json!(code), &json!(2)), "{call}");
+    }
+    for (write, call) in audit.calls("process/write").zip(audit.calls("process/start")) {
+        assert_eq!(write["process"], call["seq"]);
+    }
+    controller.stop().await.assert_success();
+}
