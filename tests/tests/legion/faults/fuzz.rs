@@ -258,7 +258,11 @@ async fn round(endpoint: &Endpoint, token: Option<&str>, root: &str, seed: u64) 
 /// Puts the workspace in order again.
 fn furnish(scratch: &Scratch) {
     let workspace = scratch.workspace();
-    scratch.make_directory(&workspace);
+    if !workspace.is_dir() {
+        // It may be a file by now.
+        let _ = fs::remove_file(&workspace);
+        scratch.make_directory(&workspace);
+    }
     for name in ["a", "link", "fifo"] {
         let path = workspace.join(name);
         // Whatever it has become.
