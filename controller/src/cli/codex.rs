@@ -64,6 +64,7 @@ async fn boxed(context: &Context, args: Args, codex: &Program, home: &CodexHome)
     }
     // Codex needs none of them.
     let workspace = context.environment.resolve(args.wanted.workspace.as_ref().unwrap_or(&client.workspace));
+    program::check_home(&context.environment, &workspace)?;
     client.workspace_parts.iter_mut().for_each(|parts| parts.retain(|part| workspace.join(part).is_dir()));
     let writable = |path: PathBuf| Mount { mode: MountMode::Rw, from: Some(path.clone()), to: path };
     client.mounts.retain(|mount| mount.to != home.own);

@@ -21,7 +21,7 @@ use self::inside::Inside;
 use self::user::User;
 pub(super) use self::user::base;
 use super::access::Lease;
-use super::program::Program;
+use super::program::{self, Program};
 use super::run_dir::RunDir;
 use super::{Context, Wanted, command};
 use crate::client::{CallError, Client};
@@ -55,11 +55,8 @@ pub(super) async fn run(context: Context, args: Args) -> Outcome<u8> {
     let inside = Inside::make(run_dir.path(), &user)?;
     let mut config = Config::load(&context.environment, &context.overrides(Vec::new()))?;
     let remote = Lease::of_running(&context, &args.wanted).await?;
-    let mount_at = match &remote {
-        Some(tools) if tools.opened.cwd == tools.opened.workspace => MountAt::Host,
-        Some(_) => MountAt::Workspace,
-        None => config.persona(args.wanted.persona.as_deref())?.mount_at,
-    };
+    let (workspace, mount_at) = project(&context, &args.wanted, &config, remote.as_ref())?;
+    program::check_home(&context.environment, &workspace)?;
     let secret = bridge::secret()?;
     let client = config
         .personas
@@ -69,25 +66,7 @@ pub(super) async fn run(context: Context, args: Args) -> Outcome<u8> {
     client.mounts.extend(program.mounts.iter().cloned());
     inside.adapt(&context.environment, client, &user, &secret, args.rest.first().map(String::as_str))?;
     config.check()?;
-    let of_client = |tools: &Lease| Wanted {
-        persona: Some(CLIENT.to_owned()),
-        workspace: Some(tools.opened.workspace.clone()),
-        ttl: args.wanted.ttl.clone(),
-    };
-    let (tools, harness) = if let Some(tools) = remote {
-        let wanted = of_client(&tools);
-        (tools, Lease::embed(&context, config, &wanted).await?)
-    } else {
-        let tools = Lease::embed(&context, config, &args.wanted).await?;
-        let harness = tools.another(&context, &of_client(&tools)).await;
-        match harness {
-            Ok(harness) => (tools, harness),
-            Err(failure) => {
-                tools.release().await;
-                return Err(failure);
-            }
-        }
-    };
+    let (tools, harness) = sessions(&context, &args.wanted, config, remote).await?;
     let tools = Rc::new(tools);
     let ended = match serve(&inside, &tools, &user, &secret).await {
         Ok(serving) => {
@@ -108,6 +87,48 @@ pub(super) async fn run(context: Context, args: Args) -> Outcome<u8> {
     };
     tools.release().await;
     ended
+}
+
+/// Where the project is, and where in the session of the tools.
+fn project(
+    context: &Context,
+    wanted: &Wanted,
+    config: &Config,
+    remote: Option<&Lease>,
+) -> Outcome<(PathBuf, MountAt)> {
+    if let Some(Lease { opened, .. }) = remote {
+        let at_host = opened.cwd == opened.workspace;
+        return Ok((opened.workspace.clone(), if at_host { MountAt::Host } else { MountAt::Workspace }));
+    }
+    let persona = config.persona(wanted.persona.as_deref())?;
+    let workspace = context.environment.resolve(wanted.workspace.as_ref().unwrap_or(&persona.workspace));
+    Ok((workspace, persona.mount_at))
+}
+
+/// The session of the tools, and that of OpenCode itself.
+async fn sessions(
+    context: &Context,
+    wanted: &Wanted,
+    config: Config,
+    remote: Option<Lease>,
+) -> Outcome<(Lease, Lease)> {
+    let of_client = |tools: &Lease| Wanted {
+        persona: Some(CLIENT.to_owned()),
+        workspace: Some(tools.opened.workspace.clone()),
+        ttl: wanted.ttl.clone(),
+    };
+    if let Some(tools) = remote {
+        let harness = Lease::embed(context, config, &of_client(&tools)).await?;
+        return Ok((tools, harness));
+    }
+    let tools = Lease::embed(context, config, wanted).await?;
+    match tools.another(context, &of_client(&tools)).await {
+        Ok(harness) => Ok((tools, harness)),
+        Err(failure) => {
+            tools.release().await;
+            Err(failure)
+        }
+    }
 }
 
 /// Everything OpenCode finds when it starts.

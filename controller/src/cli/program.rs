@@ -1,5 +1,6 @@
 //! A client's program: where it is, what of it a sandbox must show, running it here.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use legion_protocol::process::AnySignal;
@@ -43,6 +44,20 @@ fn shown_by(path: &Path) -> Vec<Mount> {
     let packages = path.ancestors().filter(|dir| dir.file_name().is_some_and(|name| name == "node_modules"));
     let shown = packages.last().unwrap_or(path).to_owned();
     vec![Mount { mode: MountMode::Ro, from: Some(shown.clone()), to: shown }]
+}
+
+/// Refuses what would start and not work: a sandbox of root's on somebody's workspace runs as that user, who may not use the
+/// client's files in root's home.
+pub(super) fn check_home(environment: &Environment, workspace: &Path) -> Outcome<()> {
+    let owner = std::fs::metadata(workspace).map_or(0, |meta| meta.uid());
+    if environment.uid != 0 || owner == 0 {
+        return Ok(());
+    }
+    Err(Failure::unavailable(format_args!(
+        "the workspace {} belongs to uid {owner}, and the client would run as that user, without root's own login: start \
+         Legion as uid {owner}",
+        workspace.display()
+    )))
 }
 
 /// Runs a program with our terminal, environment changes applied; its exit code is ours. It does not outlive us.
