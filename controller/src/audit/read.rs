@@ -71,6 +71,17 @@ impl Lines {
         Self { dir: dir.to_owned(), number: 0, reader: None }
     }
 
+    /// Begins at the last file; `None` when that is the first.
+    pub fn open_last(dir: &Path) -> io::Result<Option<Self>> {
+        let numbers = match File::open(dir) {
+            Ok(dir) => files::list(&dir)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(error),
+        };
+        let before = numbers.iter().rev().nth(1);
+        Ok(before.map(|before| Self { number: *before, ..Self::open(dir) }))
+    }
+
     /// Goes to the next line; whether there is one.
     pub fn advance(&mut self) -> io::Result<bool> {
         loop {

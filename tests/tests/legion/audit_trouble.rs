@@ -169,6 +169,13 @@ async fn controllers_side_by_side_write_one_log() {
     let audit = Audit::read(&scratch);
     assert_eq!(audit.events("outcome").filter(|record| record["outcome"]["exitCode"] == 0).count(), 4);
     assert!(audit.events("logRotated").count() > 1, "{:#?}", audit.lines());
+    // Looking back goes over the borders of files.
+    for count in [3, 1000] {
+        let tail = legion::run(&scratch, &["audit", "tail", "--json", "-n", &count.to_string()]).await;
+        let shown: Vec<Value> = tail.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let from = audit.records().len().saturating_sub(count);
+        assert_eq!(shown, audit.records()[from..]);
+    }
 }
 
 #[tokio::test]

@@ -37,17 +37,15 @@ pub(super) async fn run(dir: &Path, args: Args) -> Outcome<u8> {
     let failed = |error: std::io::Error| cannot_read(&error);
     // The watch is set before the first read: nothing written in between is missed.
     let watch = if args.follow { Some(watch(dir).map_err(failed)?) } else { None };
-    let mut lines = Lines::open(dir);
-    let mut last = VecDeque::new();
-    while lines.advance().map_err(failed)? {
-        if let Some(shown) = args.show(lines.line().map_err(failed)?) {
-            last.push_back(shown);
-            if last.len() > args.lines.min(MAX_TAIL) {
-                last.pop_front();
-            }
-        }
+    // The last file is enough most of the time.
+    let short = if args.session.is_none() { Lines::open_last(dir).map_err(failed)? } else { None };
+    let mut lines = short.unwrap_or_else(|| Lines::open(dir));
+    let mut last = args.last(&mut lines).map_err(failed)?;
+    if last.len() < args.lines {
+        lines = Lines::open(dir);
+        last = args.last(&mut lines).map_err(failed)?;
     }
-    print_lines(&Vec::from(last))?;
+    print_lines(&last.iter().filter_map(|line| args.show(line)).collect::<Vec<_>>())?;
     let Some(watch) = watch else { return Ok(0) };
     let reader_left = reader_left();
     tokio::pin!(reader_left);
@@ -67,6 +65,22 @@ pub(super) async fn run(dir: &Path, args: Args) -> Outcome<u8> {
 }
 
 impl Args {
+    /// The last lines that are asked for; all are read.
+    fn last(&self, lines: &mut Lines) -> std::io::Result<VecDeque<String>> {
+        let mut last = VecDeque::new();
+        while lines.advance()? {
+            let line = lines.line()?;
+            if self.session.is_some() && self.show(line).is_none() {
+                continue;
+            }
+            last.push_back(line.to_owned());
+            if last.len() > self.lines.min(MAX_TAIL) {
+                last.pop_front();
+            }
+        }
+        Ok(last)
+    }
+
     /// A line as it is shown; `None` for one of another session.
     fn show(&self, line: &str) -> Option<String> {
         let Ok(parsed) = Line::parse(line) else {
