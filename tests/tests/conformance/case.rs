@@ -57,8 +57,6 @@ pub(crate) struct Group {
     pub(crate) spec: String,
     #[serde(default)]
     pub(crate) server: Profile,
-    /// `"later"`: our server does not do this yet; the cases run against the original only and are counted.
-    pub(crate) issue: Option<String>,
     /// Why our server is never held to this group.
     pub(crate) original_only: Option<String>,
     pub(crate) cases: Vec<Case>,
@@ -83,7 +81,6 @@ pub(crate) struct Case {
     pub(crate) connect: bool,
     steps: Vec<Map<String, Value>>,
     legion: Option<CaseDifference>,
-    issue: Option<String>,
     original_only: Option<String>,
 }
 
@@ -99,13 +96,6 @@ const fn yes() -> bool {
     true
 }
 
-/// Why a case is not run against our server.
-#[derive(Clone, Debug)]
-pub(crate) enum HeldBack {
-    Later,
-    Never(String),
-}
-
 /// A step as a case file wrote it, resolved for a target.
 pub(crate) type Step = Map<String, Value>;
 
@@ -113,14 +103,9 @@ pub(crate) type Step = Map<String, Value>;
 const EXPECTATIONS: [&str; 3] = ["result", "error", "dropped"];
 
 impl Case {
-    /// Whether our server is expected to pass this case at all.
-    pub(crate) fn held_back(&self, group: &Group) -> Option<HeldBack> {
-        let never = self.original_only.as_ref().or(group.original_only.as_ref());
-        match (never, self.issue.as_ref().or(group.issue.as_ref())) {
-            (Some(reason), _) => Some(HeldBack::Never(reason.clone())),
-            (None, Some(_)) => Some(HeldBack::Later),
-            (None, None) => None,
-        }
+    /// Why this case is not run against our server, if it is not.
+    pub(crate) fn original_only<'a>(&'a self, group: &'a Group) -> Option<&'a str> {
+        self.original_only.as_deref().or(group.original_only.as_deref())
     }
 
     /// Whether anything is expected of our server that the original does not do.
@@ -186,8 +171,8 @@ pub(crate) fn load(directory: &Path) -> Result<BTreeMap<String, Group>, String> 
 
 fn check_group(stem: &str, group: &Group) -> Result<(), String> {
     let mut names = std::collections::BTreeSet::new();
-    if group.issue.as_deref().is_some_and(|issue| issue != "later") || group.spec.is_empty() {
-        return Err(format!("{stem}.json: \"issue\" can only be \"later\", and \"spec\" names a section"));
+    if group.spec.is_empty() {
+        return Err(format!("{stem}.json: \"spec\" names a section"));
     }
     for case in &group.cases {
         case.check().map_err(|e| format!("{stem}::{}: {e}", case.name))?;

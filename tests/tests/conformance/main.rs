@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 
-use crate::case::{Group, HeldBack, Target};
+use crate::case::{Group, Target};
 use crate::scratch::Scratch;
 use crate::server::{Servers, Settings};
 use crate::user::User;
@@ -180,16 +180,13 @@ fn trials(
             let case = &group.cases[index];
             cases += 1;
             different += usize::from(case.differs());
-            let held = case.held_back(&group);
-            match &held {
-                Some(HeldBack::Later) => *held_back.entry("left for a later issue".into()).or_default() += 1,
-                Some(HeldBack::Never(why)) => {
-                    *held_back.entry(format!("original only: {why}")).or_default() += 1;
-                }
-                None => {}
+            let original_only = case.original_only(&group);
+            if let Some(why) = original_only {
+                *held_back.entry(format!("original only: {why}")).or_default() += 1;
             }
             for target in [Target::Original, Target::Legion] {
-                let skip = missing.contains_key(&target) || (target == Target::Legion && held.is_some());
+                let skip =
+                    missing.contains_key(&target) || (target == Target::Legion && original_only.is_some());
                 if !skip {
                     trials.push(trial(target, &name, &group, index, servers, web, record)?);
                 }
