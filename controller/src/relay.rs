@@ -148,7 +148,11 @@ impl Connection {
                     Err(_) => return Stop::new(CloseCode::Invalid, "a message is not UTF-8"),
                 },
                 Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => continue,
-                Some(Ok(Message::Close(_))) | None => return Stop::by_harness(),
+                Some(Ok(Message::Close(_))) | None => {
+                    // What it asked for last may still lie here.
+                    let _ = timeout(DRAIN_TIMEOUT, to_server.flush()).await;
+                    return Stop::by_harness();
+                }
                 Some(Err(error)) => {
                     return Stop::new(CloseCode::Protocol, format!("the harness broke off: {error}"));
                 }

@@ -14,11 +14,12 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::net::UnixStream;
 use tokio::sync::{Mutex, Semaphore};
+use tokio::time::timeout;
 use tokio_tungstenite::WebSocketStream;
 
 use crate::client::Client;
 use crate::failure::Outcome;
-use crate::limits::MAX_TOOL_CALLS;
+use crate::limits::{MAX_TOOL_CALLS, TOOL_CALL_TIMEOUT, TOOL_CONNECT_TIMEOUT};
 
 mod apply_patch;
 mod arguments;
@@ -116,8 +117,17 @@ impl Toolbox {
     pub async fn call(&self, name: &str, arguments: Value, progress: &mut dyn FnMut(&str)) -> Answered {
         let _call = self.calls.acquire().await.map_err(ToolError::new)?;
         let remote = Remote { client: self.client().await?, cwd: self.cwd.clone() };
+        if name == "bash" {
+            return bash::run(&remote, decode(name, arguments)?, progress).await;
+        }
+        timeout(TOOL_CALL_TIMEOUT, self.file_call(name, arguments, remote)).await.map_err(|_| {
+            let allowed = TOOL_CALL_TIMEOUT.as_secs();
+            ToolError::new(format_args!("the {name} tool has no answer from the sandbox after {allowed} s"))
+        })?
+    }
+
+    async fn file_call(&self, name: &str, arguments: Value, remote: Remote) -> Answered {
         match name {
-            "bash" => bash::run(&remote, decode(name, arguments)?, progress).await,
             "read" => read::run(&remote, decode(name, arguments)?).await,
             "write" => {
                 let arguments = decode(name, arguments)?;
@@ -162,8 +172,12 @@ impl Toolbox {
         let failed = |error: &dyn std::fmt::Display| {
             ToolError::new(format_args!("the sandbox cannot be reached, so nothing was done: {error}"))
         };
-        let socket = (self.connect)().await.map_err(|error| failed(&error))?;
-        let client = Client::open(socket, &self.client_name).await.map_err(|error| failed(&error))?;
+        let connecting = async {
+            let socket = (self.connect)().await.map_err(|error| failed(&error))?;
+            Client::open(socket, &self.client_name).await.map_err(|error| failed(&error))
+        };
+        let client =
+            timeout(TOOL_CONNECT_TIMEOUT, connecting).await.map_err(|_| failed(&"it does not answer"))??;
         *kept = Some(client.clone());
         Ok(client)
     }

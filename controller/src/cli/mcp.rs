@@ -16,7 +16,7 @@ use rmcp::model::{
 use rmcp::service::{RequestContext, RoleServer};
 use rmcp::{ErrorData, ServerHandler, ServiceExt};
 use serde_json::{Value, json};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::access::Lease;
@@ -38,8 +38,11 @@ pub(super) struct Args {
 pub(super) async fn run(context: Context, args: Args) -> Outcome<u8> {
     let lease = Rc::new(Lease::open(&context, &args.wanted).await?);
     let cwd = lease.cwd_for(&context.environment.cwd);
-    let server = Server { lease: Rc::clone(&lease), cwd, toolbox: OnceCell::new() };
+    let (gone, left) = watch::channel(false);
+    let server = Server { lease: Rc::clone(&lease), cwd, toolbox: OnceCell::new(), left };
     let ended = connect::until_signal(Box::pin(serve(server))).await;
+    // The SDK lets calls go on for a while.
+    gone.send_replace(true);
     lease.release().await;
     ended.map(|()| 0)
 }
@@ -64,6 +67,8 @@ struct Server {
     cwd: std::path::PathBuf,
     /// Made at the first call: only then is the client known by name.
     toolbox: OnceCell<Toolbox>,
+    /// Whether the client is gone.
+    left: watch::Receiver<bool>,
 }
 
 impl Server {
@@ -114,12 +119,14 @@ impl ServerHandler for Server {
         }
         let toolbox = self.toolbox(context.client_info().as_ref());
         let reports = Reports::default();
+        let mut left = self.left.clone();
         let mut progress = |text: &str| reports.add(text);
         let arguments = request.arguments.map_or(Value::Null, Value::Object);
         let answered = tokio::select! {
             answered = toolbox.call(&request.name, arguments, &mut progress) => answered,
             never = reports.send(&context) => match never {},
-            // Nobody reads the answer to a cancelled call.
+            // Nobody reads these two answers.
+            _ = left.wait_for(|left| *left) => return Err(ErrorData::internal_error("the client is gone", None)),
             () = context.ct.cancelled() => return Err(ErrorData::internal_error("cancelled", None)),
         };
         Ok(match answered {

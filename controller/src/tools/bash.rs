@@ -47,11 +47,11 @@ pub(super) async fn run(remote: &Remote, arguments: Arguments, progress: &mut dy
     let argv = [&remote.client.info().shell.path, "-c", &arguments.command].map(str::to_owned).to_vec();
     let deadline = Instant::now() + allowed;
     let start = command(remote.client.process_id(), argv, cwd.clone());
-    let mut process = remote
-        .client
-        .start(&start)
-        .await
-        .map_err(|error| failed("start a command in", cwd.path(), &error))?;
+    let no_start = |error| failed("start a command in", cwd.path(), &error);
+    let mut process = match timeout_at(deadline, remote.client.start(&start)).await {
+        Ok(started) => started.map_err(no_start)?,
+        Err(_) => return Err(ToolError::new("the sandbox has not started the command in time")),
+    };
     let mut output = Clip::new(MAX_TOOL_OUTPUT_BYTES);
     let mut pieces = Pieces::default();
     let mut take = |bytes: &[u8]| {

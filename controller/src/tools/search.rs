@@ -21,6 +21,10 @@ use crate::limits::{MAX_FOUND, MAX_LINE_CHARS, MAX_SORTED, MAX_SORTED_BYTES, MAX
 /// `git check-ignore` says that a path of a repository is not ignored.
 const NOT_IGNORED: i32 = 1;
 
+/// Whatever the configuration of the repository says about the output.
+const PLAIN_OUTPUT: [&str; 5] =
+    ["-nIzP", "--no-color", "--no-column", "--no-full-name", "--no-recurse-submodules"];
+
 const LIST_BY_GIT: [&str; 6] = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"];
 
 const LIST_ALL: [&str; 10] = ["find", ".", "-name", ".git", "-prune", "-o", "-type", "f", "-printf", "%P\\0"];
@@ -101,7 +105,7 @@ pub(super) async fn grep(remote: &Remote, arguments: GrepArguments) -> Answered 
     } else {
         "--no-index"
     };
-    let mut argv = vec!["git", "grep", within, "-nIzP", "--no-color", "-e", &arguments.pattern, "--"];
+    let mut argv = [&["git", "grep", within], &PLAIN_OUTPUT[..], &["-e", &arguments.pattern, "--"]].concat();
     let specs = match &place.file {
         Some(file) => vec![format!(":(literal){file}")],
         None => include.as_ref().map(NamePattern::pathspecs).unwrap_or_default(),

@@ -4,6 +4,7 @@ use legion_tests::audit::Audit;
 use legion_tests::chat_model::{call, offered, say};
 use legion_tests::child::{Child, Finished};
 use legion_tests::mock_model::{MockModel, ModelRequest, Script};
+use legion_tests::opencode;
 use legion_tests::scratch::Scratch;
 use legion_tests::settings::settings;
 use rustix::process::Signal;
@@ -28,29 +29,14 @@ const TOOLS: [&str; 9] = [
 /// OpenCode in the workspace, at work on a script of the mock model.
 fn spawn(scratch: &Scratch, model: &MockModel) -> Child {
     let controller = settings().legion_binary("legion-controller");
-    let config = json!({
-        "model": "mock/m",
-        "provider": { "mock": {
-            "npm": "@ai-sdk/openai-compatible",
-            "options": { "baseURL": model.base_url(), "apiKey": "x" },
-            "models": { "m": { "tool_call": true } }
-        } },
-        "permission": { "*": "deny", "legion_*": "allow", "task": "allow", "todowrite": "allow" },
-        "mcp": { "legion": {
-            "type": "local", "command": [controller, "mcp"], "enabled": true, "timeout": 3_600_000
-        } },
-        "share": "disabled", "autoupdate": false, "lsp": false, "formatter": false, "snapshot": false
-    });
+    let mut config = opencode::provider(&model.base_url());
+    config["permission"] = json!({ "*": "deny", "legion_*": "allow", "task": "allow", "todowrite": "allow" });
+    let legion =
+        json!({ "type": "local", "command": [controller, "mcp"], "enabled": true, "timeout": 3_600_000 });
+    config["mcp"] = json!({ "legion": legion });
     scratch.write("config/opencode/opencode.json", config.to_string());
-    let program = settings().node_modules().join("opencode-linux-x64/bin/opencode");
-    let mut command = scratch.command(program);
-    for name in ["AUTOUPDATE", "MODELS_FETCH", "LSP_DOWNLOAD", "PROJECT_CONFIG", "DEFAULT_PLUGINS"] {
-        command.env(format!("OPENCODE_DISABLE_{name}"), "true");
-    }
-    command
-        .env("npm_config_offline", "true")
-        .args(["run", "Do what the script says."])
-        .current_dir(scratch.workspace());
+    opencode::install(scratch);
+    let command = opencode::plain(scratch, &["run", "Do what the script says."]);
     Child::spawn("opencode", command)
 }
 
@@ -84,11 +70,12 @@ async fn every_tool_works_in_the_session_and_no_other_is_offered() {
     scratch.write("outside/secret", "canary-81\n");
     let (requests, finished) = play(&scratch, script).await;
     assert!(finished.stdout.contains("done"), "{finished:#?}");
-    let asked = requests.iter().filter(|request| !offered(&request.body).is_empty());
-    asked.for_each(|request| assert_eq!(offered(&request.body), TOOLS));
+    let steps = opencode::steps(requests.clone());
+    for request in &steps {
+        assert_eq!(offered(&request.body), TOOLS);
+    }
     assert!(!requests.iter().any(|request| request.text().contains("canary-81")));
-    let last = requests.iter().rfind(|request| !offered(&request.body).is_empty()).unwrap();
-    let output = |id: &str| last.output_text(id);
+    let output = |id: &str| steps.last().unwrap().output_text(id);
     assert!(output("c1").starts_with(scratch.workspace().to_str().unwrap()), "{}", output("c1"));
     assert!(output("c1").ends_with("[exit code 3]"), "{}", output("c1"));
     assert!(output("c2").contains("<content>\n1: one\n2: two\n"), "{}", output("c2"));

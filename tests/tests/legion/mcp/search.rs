@@ -108,6 +108,27 @@ async fn lines_are_found_by_content() {
     client.leave().await.assert_success();
 }
 
+/// A repository's configuration changes what git prints, not what the tools make of it.
+#[tokio::test]
+async fn the_configuration_of_a_repository_makes_no_difference() {
+    let scratch = Scratch::new();
+    repository(&scratch).await;
+    let config = scratch.workspace().join(".git/config");
+    let mut text = fs::read_to_string(&config).unwrap();
+    text += "[grep]\n\tcolumn = true\n\tfullName = true\n\tlineNumber = false\n\tpatternType = fixed\n";
+    text += "[submodule]\n\trecurse = true\n[color]\n\tui = always\n[core]\n\tquotePath = true\n";
+    fs::write(&config, text).unwrap();
+    let mut client = McpClient::start(&scratch, &[]).await;
+    for path in ["src", "src/a.rs"] {
+        let found = client.call("grep", json!({ "pattern": "x\\d", "path": path })).await;
+        let file = scratch.workspace().join("src/a.rs");
+        let expected = format!("Found 1 matches\n\n{}:\n  Line 2: let x1 = 1;", file.display());
+        assert_eq!(found.output(), expected, "{path}");
+    }
+    assert_eq!(glob(&mut client, &scratch, "caf*").await, ["caf\u{e9}.txt"]);
+    client.leave().await.assert_success();
+}
+
 #[tokio::test]
 async fn a_directory_that_is_no_repository_is_searched_too() {
     let scratch = Scratch::new();
