@@ -14,6 +14,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 
+use crate::approvals::Answer;
 use crate::audit::{Event, Record};
 use crate::controller::{Controller, SessionRequest};
 use crate::dirs;
@@ -53,6 +54,9 @@ async fn answer(stream: UnixStream, controller: &Rc<Controller>, urls: &[String]
     let line = timeout(CONTROL_TIMEOUT, read_line(&mut stream)).await??;
     let request = serde_json::from_str::<Request>(&line)
         .map_err(|error| Failure::usage(format_args!("the control request makes no sense: {error}")));
+    if let Ok(Request::Questions { watch: true }) = request {
+        return tell_questions(stream, controller).await;
+    }
     let outcome = match request {
         Ok(request) => perform(request, controller, urls).await,
         Err(failure) => Err(failure),
@@ -110,6 +114,22 @@ enum Then {
     Show(mpsc::Receiver<Shown>),
 }
 
+/// Tells the questions whenever they change, until the client leaves.
+async fn tell_questions(mut stream: BufReader<UnixStream>, controller: &Controller) -> std::io::Result<()> {
+    let mut changes = controller.approvals.changes();
+    let mut rest = [0u8; 1];
+    loop {
+        changes.mark_unchanged();
+        let mut line = serde_json::to_string(&Reply::Questions(controller.approvals.list()))?;
+        line.push('\n');
+        stream.write_all(line.as_bytes()).await?;
+        tokio::select! {
+            _ = stream.read(&mut rest) => return Ok(()),
+            told = changes.changed() => if told.is_err() { return Ok(()) },
+        }
+    }
+}
+
 type Performed = (Reply, Then);
 
 async fn perform(request: Request, controller: &Rc<Controller>, urls: &[String]) -> Outcome<Performed> {
@@ -136,6 +156,11 @@ async fn perform(request: Request, controller: &Rc<Controller>, urls: &[String])
         Request::Show { id } => Ok((Reply::Sessions(vec![SessionInfo::of(&*find(&id)?)]), Then::Done)),
         Request::Extend { id, ttl_seconds } => extend(controller, &*find(&id)?, ttl_seconds),
         Request::Attach { id, process } => attach(controller, &*find(&id)?, process.as_deref()),
+        Request::Questions { .. } => Ok((Reply::Questions(controller.approvals.list()), Then::Done)),
+        Request::Answer { id, approve } => {
+            let answer = approve.map_or(Answer::Denied, Answer::Approved);
+            Ok((Reply::Answered(controller.approvals.answer(&id, answer)?), Then::Done))
+        }
         Request::End { id, revoke } => {
             let session = find(&id)?;
             session.end(if revoke { EndReason::Revoked } else { EndReason::Killed });
@@ -202,6 +227,7 @@ pub async fn open(controller: &Rc<Controller>, request: SessionRequest, urls: &[
         cwd: session.cwd(),
         workspace: session.workspace.path.clone(),
         expires: session.expires(),
+        notes: session.notes(),
     })
 }
 
@@ -222,12 +248,14 @@ impl Client {
 
     /// Asks and waits for the answer; a failure at the other end comes back as one here.
     pub async fn ask(&mut self, request: &Request) -> Outcome<Reply> {
-        let broken = |error: std::io::Error| {
-            Failure::unavailable(format_args!("the running controller does not answer: {error}"))
-        };
         let mut line = serde_json::to_string(request).map_err(Failure::internal)?;
         line.push('\n');
         self.0.write_all(line.as_bytes()).await.map_err(broken)?;
+        self.next().await
+    }
+
+    /// The next answer, where a request has several.
+    pub async fn next(&mut self) -> Outcome<Reply> {
         let line = read_line(&mut self.0).await.map_err(broken)?;
         match serde_json::from_str(&line).map_err(Failure::internal)? {
             Reply::Failed { exit, message } => Err(Failure::new(Exit::from_code(exit), message)),
@@ -244,6 +272,10 @@ impl Client {
             _ => Ok(None),
         }
     }
+}
+
+fn broken(error: impl std::fmt::Display) -> Failure {
+    Failure::unavailable(format_args!("the running controller does not answer: {error}"))
 }
 
 /// The lock that makes one controller the one that listens in a run directory.

@@ -13,14 +13,16 @@ use jiff::Timestamp;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
+use crate::approvals::Approvals;
 use crate::audit::redact::Redactor;
 use crate::audit::{AuditLog, Event, Record};
-use crate::config::Config;
-use crate::dirs::{self, Dirs, SANDBOXES};
+use crate::config::{Config, Persona};
+use crate::dirs::{self, CONTROL_SOCKET, Dirs, SANDBOXES};
 use crate::environment::Environment;
 use crate::failure::{Failure, Outcome};
 use crate::limits::{AUDIT_COMMIT_WINDOW, CHECKPOINT_INTERVAL, MAX_ENDED_SESSIONS, MAX_SESSIONS};
 use crate::memory::Trim;
+use crate::policy::Policy;
 use crate::sandbox::bwrap::Bwrap;
 use crate::sandbox::cgroup::Cgroups;
 use crate::sandbox::launch::fill_random;
@@ -45,6 +47,8 @@ pub struct Controller {
     pub dirs: Dirs,
     /// Makes texts fit for records.
     pub redactor: Redactor,
+    /// Questions to a person.
+    pub approvals: Rc<Approvals>,
     /// Starts sandboxes.
     pub launcher: Launcher,
     exec_server: PathBuf,
@@ -61,6 +65,8 @@ pub struct Controller {
     sessions: RefCell<BTreeMap<String, Rc<Session>>>,
     sessions_made: Cell<u32>,
     url: RefCell<Option<String>>,
+    /// The rules of each persona as they are now.
+    pub(crate) policies: RefCell<BTreeMap<String, Rc<Policy>>>,
 }
 
 /// What a new session is asked for.
@@ -112,10 +118,13 @@ impl Controller {
                 "cannot watch workspaces: {error}; raise fs.inotify.max_user_instances"
             ))
         })?;
+        let policy = |persona: &Persona| (persona.name.clone(), Rc::clone(&persona.policy));
+        let policies = config.personas.values().map(policy).collect();
         let mut key = zeroize::Zeroizing::new([0u8; 32]);
         fill_random(&mut *key).map_err(Failure::internal)?;
         let controller = Rc::new(Self {
             redactor: Redactor::new(&config.secrets),
+            approvals: Approvals::new(&environment, dirs.state.clone()),
             launcher: Launcher {
                 bwrap,
                 spawner: Spawner::start()?,
@@ -134,11 +143,13 @@ impl Controller {
             // Controllers of root that run side by side start at different stand-in users.
             sessions_made: Cell::new(std::process::id()),
             url: RefCell::default(),
+            policies: RefCell::new(policies),
             config,
             environment,
             dirs,
         });
         controller.flush_deferred();
+        controller.follow_config();
         controller.sign_in_time();
         let started = Record::new(Event::ControllerStarted).because(format!(
             "legion-controller {}, process {}",
@@ -276,11 +287,17 @@ impl Controller {
             .map_err(|error| Failure::unavailable(format_args!("cannot record the session: {error}")))?;
         self.sessions.borrow_mut().insert(session.id.clone(), Rc::clone(&session));
         session.supervise(self);
-        if let Err(failure) = session.sandbox(self).await {
+        let policy = self.policies.borrow().get(&session.persona.name).cloned().unwrap_or_default();
+        let started = match session.adopt(self, policy) {
+            Ok(()) => session.sandbox(self).await.map(|_| ()),
+            Err(failure) => Err(failure),
+        };
+        if let Err(failure) = started {
             session.end(EndReason::NoSandbox);
             session.gone().await;
             return Err(failure);
         }
+        session.follow_rules(self);
         Ok((session, token))
     }
 
@@ -364,6 +381,7 @@ impl Controller {
         for session in &sessions {
             session.gone().await;
         }
+        let _ = rustix::fs::unlinkat(&self.launcher.sockets, CONTROL_SOCKET, rustix::fs::AtFlags::empty());
         let _ = std::fs::remove_dir(self.dirs.run.join(format!("{SANDBOXES}{}", std::process::id())));
         self.note(&Record::new(Event::ControllerStopped).because(format!("process {}", std::process::id())));
         self.sign();

@@ -18,6 +18,9 @@ pub const SANDBOXES: &str = "sandboxes-";
 /// Run-time directories of clients; the process id of the controller that runs one follows.
 pub const CLIENTS: &str = "client-";
 
+/// The admin socket of a controller, in the run-time directory, or in that of its sandboxes' sockets when it is embedded.
+pub const CONTROL_SOCKET: &str = "control.sock";
+
 const PRIVATE: Mode = Mode::RWXU;
 
 /// Where a controller keeps its things. Directories are made when first used.
@@ -60,7 +63,21 @@ impl Dirs {
 
     /// The admin socket.
     pub fn control_socket(&self) -> PathBuf {
-        self.run.join("control.sock")
+        self.run.join(CONTROL_SOCKET)
+    }
+
+    /// The admin socket of this process, when it embeds a controller.
+    pub fn embedded_control_socket(&self) -> PathBuf {
+        self.run.join(format!("{SANDBOXES}{}", std::process::id())).join(CONTROL_SOCKET)
+    }
+
+    /// The admin sockets of all controllers: of the one that listens, and of those embedded in other commands.
+    pub fn control_sockets(&self) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(&self.run).into_iter().flatten().flatten();
+        let embedded = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(SANDBOXES));
+        let embedded = embedded.map(|entry| entry.path().join(CONTROL_SOCKET));
+        let all = std::iter::once(self.control_socket()).chain(embedded);
+        all.filter(|socket| socket.exists()).collect()
     }
 
     /// The front door for `connect` and `exec`.

@@ -5,6 +5,7 @@
 //! not pass, whatever the policy says.
 
 pub mod call;
+pub mod recorded;
 
 use legion_protocol::method::{Direction, Guard};
 use legion_protocol::object::{ProcessIdOnly, params};
@@ -60,6 +61,8 @@ pub struct Forwarded {
     pub rule: Option<String>,
     /// Variables of `.env`, by name or `PREFIX_*`, that the command gets.
     pub secrets: Vec<String>,
+    /// How else it came to be allowed.
+    pub reason: Option<String>,
 }
 
 /// A frame that does not pass.
@@ -200,6 +203,7 @@ impl Forwarded {
             size: None,
             client: None,
             rule: None,
+            reason: None,
             secrets: Vec::new(),
         }
     }

@@ -181,6 +181,48 @@ pub const MAX_COMMAND_WORDS: usize = 4096;
 /// Rules of one persona, or of one workspace: each call is held against all of them.
 pub const MAX_RULES: usize = 1024;
 
+/// Calls of all sessions that wait for a person.
+pub const MAX_QUESTIONS: usize = 128;
+
+/// Bytes of the frames that are kept meanwhile.
+pub const MAX_HELD_BYTES: usize = 64 << 20;
+
+/// Time a person has to answer unless the persona says otherwise: the agent waits as long.
+pub const DEFAULT_ASK_TIMEOUT: Duration = Duration::from_mins(5);
+
+/// Approvals remembered for the sessions of one controller.
+pub const MAX_SESSION_GRANTS: usize = 4096;
+
+/// Approvals for good of one user.
+pub const MAX_SAVED_APPROVALS: usize = 1024;
+
+/// Largest file of those.
+pub const MAX_APPROVALS_BYTES: u64 = 4 << 20;
+
+/// What a person is shown of a call.
+pub const MAX_QUESTION_CHARS: usize = 2000;
+
+/// Longest answer typed in a terminal.
+pub const MAX_ANSWER_BYTES: usize = 256;
+
+/// Controllers that have started meanwhile are looked for this often by `approvals watch`.
+pub const APPROVALS_LOOK: Duration = Duration::from_secs(1);
+
+/// Desktop notifications come this often at most.
+pub const NOTIFY_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Time `notify-send` has to end.
+pub const NOTIFY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Largest `.legion.toml`: the agent may write one.
+pub const MAX_WORKSPACE_RULES_BYTES: u64 = 64 << 10;
+
+/// Tests in a configuration.
+pub const MAX_RULE_TESTS: usize = 4096;
+
+/// Paths of a workspace that `policy check` tries patterns on.
+pub const MAX_CHECKED_PATHS: usize = 200_000;
+
 /// What a person or a model is shown of one command or path.
 pub const MAX_SHOWN_PART_CHARS: usize = 200;
 

@@ -2,6 +2,7 @@
 //! session, decides on every call, records it.
 
 mod admission;
+mod approvals;
 mod audit;
 mod cli;
 mod client;
@@ -19,6 +20,7 @@ mod memory;
 mod policy;
 mod redaction;
 mod relay;
+mod reload;
 mod sandbox;
 mod secret;
 mod session;

@@ -20,20 +20,23 @@ use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 
+use crate::approvals::Answer;
 use crate::audit::record::{Actor, Decision, Object, Outcome};
 use crate::audit::{Event, Record};
 use crate::controller::Controller;
 use crate::gate::{self, Forwarded, Ruling};
 use crate::limits::{DRAIN_TIMEOUT, MAX_QUEUED_ANSWERS, MAX_TRACKED_PROCESSES};
-use crate::policy::refusal::Kind;
 use crate::redaction::tape::Tape;
 use crate::sandbox::launch::Upstream;
-use crate::session::{Command, ProcessKey, Session, millis};
+use crate::session::{Command, EndReason, ProcessKey, Session, millis};
 use crate::websocket::fragments;
 
 mod down;
+mod held;
 mod outfit;
 mod output;
+
+use held::{Held, HeldCalls, HeldKey};
 
 /// A request that was forwarded and not yet answered.
 struct Pending {
@@ -63,6 +66,7 @@ pub struct Connection {
     to_add: RefCell<Vec<String>>,
     /// Frames for the harness that came of one.
     ready: RefCell<VecDeque<String>>,
+    held: RefCell<Vec<HeldKey>>,
 }
 
 /// Why a pump stopped: one line for the record, and what the harness is told in the Close frame.
@@ -95,6 +99,7 @@ impl Connection {
             waiting_until: Cell::default(),
             to_add: RefCell::default(),
             ready: RefCell::default(),
+            held: RefCell::default(),
         }
     }
 
@@ -120,6 +125,7 @@ impl Connection {
             // What the harness asked for last still happens; its end belongs into the log.
             let _ = timeout(DRAIN_TIMEOUT, self.drain(&mut from_server)).await;
         }
+        self.abandon_held(&stop.reason);
         self.abandon_pending(&stop.reason);
         stop.reason
     }
@@ -131,44 +137,45 @@ impl Connection {
         answer: mpsc::Sender<String>,
     ) -> Stop {
         let mut unflushed = false;
+        let mut held = HeldCalls::new();
         loop {
-            let next = if let Some(next) = from_harness.next().now_or_never() {
-                next
-            } else {
-                if unflushed && to_server.flush().await.is_err() {
+            let mut next = next_up(&mut from_harness, &mut held).now_or_never();
+            if next.is_none() && unflushed {
+                if to_server.flush().await.is_err() {
                     return server_gone();
                 }
                 unflushed = false;
-                from_harness.next().await
-            };
-            let text = match next {
-                Some(Ok(Message::Text(text))) => text,
-                Some(Ok(Message::Binary(bytes))) => match Utf8Bytes::try_from(bytes) {
-                    Ok(text) => text,
-                    Err(_) => return Stop::new(CloseCode::Invalid, "a message is not UTF-8"),
-                },
-                Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => continue,
-                Some(Ok(Message::Close(_))) | None => {
+            }
+            if next.is_none() {
+                next = Some(next_up(&mut from_harness, &mut held).await);
+            }
+            let admitted = match next {
+                Some(Up::Text(text)) if self.session.why_ended().is_none() => {
+                    self.admit(&text, &held).map(|forward| forward.then_some(text))
+                }
+                Some(Up::Answered(call, answer)) if self.session.why_ended().is_none() => {
+                    self.resume(*call, answer, &held)
+                }
+                Some(Up::Stop(stop)) => {
                     // What it asked for last may still lie here.
                     let _ = timeout(DRAIN_TIMEOUT, to_server.flush()).await;
-                    return Stop::by_harness();
+                    return stop;
                 }
-                Some(Err(error)) => {
-                    return Stop::new(CloseCode::Protocol, format!("the harness broke off: {error}"));
+                Some(Up::Nothing) | None => continue,
+                Some(Up::Text(_) | Up::Answered(..)) => {
+                    let why = self.session.why_ended().map_or("ended", EndReason::text);
+                    return Stop::new(CloseCode::Policy, format!("session {why}"));
                 }
             };
-            if let Some(reason) = self.session.why_ended() {
-                return Stop::new(CloseCode::Policy, format!("session {}", reason.text()));
-            }
-            match self.admit(&text) {
-                Ok(true) => {
+            match admitted {
+                Ok(Some(text)) => {
                     let text = self.outfitted(text);
                     if to_server.feed(Message::Text(text)).await.is_err() {
                         return server_gone();
                     }
                     unflushed = true;
                 }
-                Ok(false) => {}
+                Ok(None) => {}
                 Err(Refused::Answer(text)) => {
                     if answer.send(text).await.is_err() {
                         return Stop::by_harness();
@@ -180,16 +187,17 @@ impl Connection {
     }
 
     /// Judges and records one frame; whether it is to be forwarded.
-    fn admit(&self, text: &str) -> Result<bool, Refused> {
+    fn admit(&self, text: &Utf8Bytes, held: &HeldCalls) -> Result<bool, Refused> {
         self.controller.trim.moved(text.len());
         let rules = self.session.rules();
         let judge = self.session.judge(&self.controller, &rules);
         match judge.judge(text) {
-            Ruling::Forward(forwarded) => self.forward(*forwarded).map(|()| true),
-            Ruling::Refuse(refused) => Err(self.refuse(*refused)),
-            Ruling::Ask(forwarded, decided) => {
-                Err(self.refuse(judge.refused(*forwarded, Kind::NotAsked, &decided)))
+            Ruling::Forward(forwarded) => {
+                self.withdraw(forwarded.method, forwarded.process_id.as_deref());
+                self.forward(*forwarded).map(|()| true)
             }
+            Ruling::Refuse(refused) => Err(self.refuse(*refused)),
+            Ruling::Ask(forwarded, decided) => self.ask(&judge, text, *forwarded, *decided, held),
             Ruling::Close(why) => {
                 self.controller.note(&self.record(Event::Violation).because(why.clone()));
                 Err(Refused::Close(Stop::new(CloseCode::Protocol, why)))
@@ -210,7 +218,7 @@ impl Connection {
     }
 
     fn forward(&self, forwarded: Forwarded) -> Result<(), Refused> {
-        let Forwarded { id, method, mut call, process_id, size, client, rule, secrets } = forwarded;
+        let Forwarded { id, method, mut call, process_id, size, client, rule, secrets, reason } = forwarded;
         if let Some(client) = client {
             self.actor.borrow_mut().client = Some(client);
         }
@@ -218,9 +226,8 @@ impl Connection {
             self.resized(process_id, size);
         }
         let Some(id) = id else { return Ok(()) };
-        let refuse = |error: ErrorObject| Refused::Answer(jsonrpc::error_text(&id, &error));
-        if let Some(why) = self.overload(&id, method) {
-            return Err(refuse(ErrorObject::invalid_request(why)));
+        if let Some(error) = self.overloaded(&id, method) {
+            return Err(error);
         }
         let granted = self.granted(&secrets);
         if let Some(object) = &mut call {
@@ -232,15 +239,8 @@ impl Connection {
             None => None,
             Some(object) => {
                 self.session.count_call();
-                Some(self.controller.record(&self.call_record(&id, method, object, rule)).map_err(
-                    |error| {
-                        tracing::error!(%error, "a call is refused because it cannot be recorded");
-                        refuse(ErrorObject::new(
-                            ErrorCode::Refused,
-                            format!("Legion cannot record this call: {error}"),
-                        ))
-                    },
-                )?)
+                let record = Record { reason, ..self.call_record(&id, method, object, rule) };
+                Some(self.controller.record(&record).map_err(|error| self.unrecorded(&id, &error))?)
             }
         };
         self.pending.borrow_mut().insert(id, Pending { method, call, started, process_id, command });
@@ -261,9 +261,21 @@ impl Connection {
         }
     }
 
+    /// Refuses a call because there is no record of it.
+    fn unrecorded(&self, id: &RequestId, error: &std::io::Error) -> Refused {
+        tracing::error!(%error, session = self.session.id, "a call is refused because it cannot be recorded");
+        let error = ErrorObject::new(ErrorCode::Refused, format!("Legion cannot record this call: {error}"));
+        Refused::Answer(jsonrpc::error_text(id, &error))
+    }
+
+    fn overloaded(&self, id: &RequestId, method: Method) -> Option<Refused> {
+        let error = ErrorObject::invalid_request(self.overload(id, method)?);
+        Some(Refused::Answer(jsonrpc::error_text(id, &error)))
+    }
+
     fn overload(&self, id: &RequestId, method: Method) -> Option<String> {
         let pending = self.pending.borrow();
-        if pending.contains_key(id) {
+        if pending.contains_key(id) || self.holds(id) {
             return Some(format!("request id {id} is already in flight"));
         }
         if pending.len() >= MAX_REQUESTS_IN_FLIGHT {
@@ -335,6 +347,38 @@ impl Connection {
 enum Refused {
     Answer(String),
     Close(Stop),
+}
+
+/// What comes next for the exec-server.
+enum Up {
+    Text(Utf8Bytes),
+    Answered(Box<Held>, Answer),
+    Nothing,
+    Stop(Stop),
+}
+
+/// Dropping the future loses nothing.
+async fn next_up<S: AsyncRead + AsyncWrite + Unpin>(
+    from_harness: &mut SplitStream<WebSocketStream<S>>,
+    held: &mut HeldCalls,
+) -> Up {
+    let message = tokio::select! {
+        biased;
+        (held, answer) = held::next(held) => return Up::Answered(Box::new(held), answer),
+        message = from_harness.next() => message,
+    };
+    match message {
+        Some(Ok(Message::Text(text))) => Up::Text(text),
+        Some(Ok(Message::Binary(bytes))) => match Utf8Bytes::try_from(bytes) {
+            Ok(text) => Up::Text(text),
+            Err(_) => Up::Stop(Stop::new(CloseCode::Invalid, "a message is not UTF-8")),
+        },
+        Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => Up::Nothing,
+        Some(Ok(Message::Close(_))) | None => Up::Stop(Stop::by_harness()),
+        Some(Err(error)) => {
+            Up::Stop(Stop::new(CloseCode::Protocol, format!("the harness broke off: {error}")))
+        }
+    }
 }
 
 fn server_gone() -> Stop {

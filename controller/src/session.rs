@@ -19,6 +19,7 @@ use crate::audit::{Event, Record};
 use crate::config::{MountAt, Persona};
 use crate::controller::Controller;
 use crate::limits::DRAIN_TIMEOUT;
+use crate::policy::Rules;
 use crate::sandbox::Sandbox;
 use crate::sandbox::cgroup::Cgroup;
 use crate::sandbox::run_as::RunAs;
@@ -32,11 +33,13 @@ mod companion;
 mod housing;
 mod outlook;
 pub mod recording;
+mod rules;
 pub mod watchers;
 
 pub use commands::{Command, ProcessKey, RunningCommand};
 pub use companion::{Companion, MARK, environments_toml};
 pub use outlook::Outlook;
+pub use rules::read as read_workspace_rules;
 
 /// Why a session ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,6 +96,8 @@ pub struct Session {
     deadline: watch::Sender<(Instant, Timestamp)>,
     idle: Cell<Duration>,
     outlook: Outlook,
+    rules: RefCell<Rules>,
+    notes: RefCell<Vec<String>>,
     run_as: RunAs,
     companion: Companion,
     sandbox: Mutex<Option<Rc<Sandbox>>>,
@@ -129,6 +134,8 @@ impl Session {
             id,
             digest,
             outlook: Outlook::new(&persona, &workspace.path),
+            rules: RefCell::default(),
+            notes: RefCell::default(),
             workspace,
             run_as,
             companion,
@@ -236,6 +243,7 @@ impl Session {
             session.remove_placeholders();
             session.companion.end();
             session.close_running(&controller, reason.text());
+            controller.approvals.forget(&session.id);
             controller.note(&Record::new(Event::SessionEnded).of_session(&session.id).because(reason.text()));
             session.gone.send_replace(true);
         });

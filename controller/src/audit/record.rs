@@ -39,6 +39,12 @@ pub enum Event {
     Outcome,
     /// A frame that breaks the protocol.
     Violation,
+    /// A session has these rules from now on.
+    PolicyAdopted,
+    /// New rules cannot be used; the old ones stay.
+    PolicyKept,
+    /// What a person answered to a question, or that nobody did.
+    Approval,
     /// A protected path was replaced on the host and is protected again.
     PathProtected,
     /// A name tools on the host may obey was made in the workspace.
@@ -69,6 +75,8 @@ pub enum Event {
 pub enum Decision {
     /// Forwarded.
     Allow,
+    /// A person is asked; what became of it follows.
+    Ask,
     /// Refused.
     Deny,
 }
@@ -158,6 +166,9 @@ pub struct Object {
     /// Which signal is sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signal: Option<&'static str>,
+    /// Whether an HTTP request follows redirections.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub follows: Option<bool>,
     /// Of an HTTP request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,

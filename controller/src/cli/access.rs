@@ -6,12 +6,12 @@ use std::rc::Rc;
 use tokio::net::UnixStream;
 use tokio_tungstenite::WebSocketStream;
 
-use super::{Context, Wanted};
+use super::{Context, Wanted, tell};
 use crate::admission::Pending;
 use crate::config::Config;
 use crate::control::{self, Opened, Reply, Request};
 use crate::controller::{Controller, SessionRequest};
-use crate::dirs;
+use crate::dirs::{self, CONTROL_SOCKET};
 use crate::failure::{Failure, Outcome};
 use crate::front::{self, Door};
 use crate::listener::{self, unix_actor};
@@ -54,7 +54,10 @@ impl Lease {
             let ttl_seconds = ttl.map(|ttl| ttl.as_secs());
             let request = Request::Open { persona, workspace, cwd, ttl_seconds, lease: true };
             return match client.ask(&request).await? {
-                Reply::Opened(opened) => Ok(Some(Self { opened, keep: Keep::Remote(client) })),
+                Reply::Opened(opened) => {
+                    tell(&opened.notes);
+                    Ok(Some(Self { opened, keep: Keep::Remote(client) }))
+                }
                 other => Err(Failure::internal(format_args!("the controller answered {other:?}"))),
             };
         }
@@ -66,6 +69,9 @@ impl Lease {
         let request = request(context, wanted)?;
         let connects = config.persona(request.persona.as_deref())?.connect.is_some();
         let controller = Controller::start(context.environment.clone(), context.dirs()?, config)?;
+        let admin = listener::bind_unix(&controller.launcher.sockets, CONTROL_SOCKET)
+            .map_err(|error| Failure::unavailable(format_args!("cannot listen for approvals: {error}")))?;
+        tokio::task::spawn_local(control::serve(admin, Rc::clone(&controller), Rc::from([])));
         if connects {
             listen(&controller).await?;
         }
@@ -76,6 +82,7 @@ impl Lease {
                 return Err(failure);
             }
         };
+        tell(&opened.notes);
         Ok(Self { opened, keep: Keep::Embedded(controller) })
     }
 
@@ -86,6 +93,16 @@ impl Lease {
         };
         let opened = control::open(controller, request(context, wanted)?, &[]).await?;
         Ok(Self { opened, keep: Keep::Shared(Rc::clone(controller)) })
+    }
+
+    /// The admin socket of the session's controller.
+    pub(super) fn control_socket(&self) -> PathBuf {
+        match &self.keep {
+            Keep::Remote(_) => self.opened.front_socket.with_file_name(CONTROL_SOCKET),
+            Keep::Embedded(controller) | Keep::Shared(controller) => {
+                controller.dirs.embedded_control_socket()
+            }
+        }
     }
 
     /// A WebSocket to the session's exec-server, through the front door.

@@ -1,6 +1,7 @@
 //! The command line: one file a subcommand. This one parses, sets up, and turns failures into exit codes.
 
 mod access;
+mod approvals;
 mod attach;
 mod audit;
 mod codex;
@@ -10,7 +11,9 @@ mod doctor;
 mod exec;
 mod mcp;
 mod opencode;
+mod policy;
 mod program;
+mod prompt;
 mod run_dir;
 mod safe;
 mod sessions;
@@ -109,6 +112,12 @@ enum Command {
     /// Read and verify the audit log
     #[command(subcommand)]
     Audit(audit::AuditCommand),
+    /// Say what the rules decide, check them, try them on a recorded session
+    #[command(subcommand)]
+    Policy(policy::PolicyCommand),
+    /// Answer what agents ask before they act
+    #[command(subcommand)]
+    Approvals(approvals::ApprovalsCommand),
     /// Prove that the sandbox works here, or say why not and what to do
     Doctor(doctor::Args),
     /// Point a client at Legion
@@ -178,6 +187,8 @@ async fn run(context: Context, command: Command) -> Outcome<u8> {
         Command::Token(command) => sessions::token(&context, command).await,
         Command::Session(command) => sessions::session(&context, command).await,
         Command::Audit(command) => audit::run(&context, command).await,
+        Command::Policy(command) => policy::run(&context, command),
+        Command::Approvals(command) => approvals::run(&context, command).await,
         Command::Doctor(args) => doctor::run(context, args).await,
         Command::Setup(command) => setup::run(&context, command).await,
         Command::Completions { shell } => {
@@ -202,6 +213,13 @@ pub fn report(failure: &Failure) -> ExitCode {
 fn print_error(line: &str) {
     // Nothing can be done about a closed stderr.
     let _ = writeln!(std::io::stderr(), "legion-controller: {}", table::printable(line));
+}
+
+/// Lines on stderr that are no failure.
+fn tell(notes: &[String]) {
+    for note in notes {
+        print_error(note);
+    }
 }
 
 fn usage(error: &clap::Error) -> ExitCode {

@@ -9,7 +9,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::audit::tell_head;
 use super::sessions::write_token_file;
-use super::{Context, Wanted, print_json, print_lines};
+use super::{Context, Wanted, print_json, print_lines, prompt, tell};
 use crate::admission::Penalty;
 use crate::config::Config;
 use crate::control::{self, Opened};
@@ -76,8 +76,9 @@ pub(super) async fn run(context: Context, args: Args) -> Outcome<u8> {
 struct Stop {
     interrupt: Signal,
     terminate: Signal,
-    /// The terminal is gone.
+    /// The terminal is gone; where there never was one, a wish to read the configuration again.
     hangup: Signal,
+    had_terminal: bool,
 }
 
 impl Stop {
@@ -89,14 +90,21 @@ impl Stop {
             interrupt: watch(SignalKind::interrupt())?,
             terminate: watch(SignalKind::terminate())?,
             hangup: watch(SignalKind::hangup())?,
+            had_terminal: prompt::has_terminal(),
         })
     }
 
-    async fn wait(mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-            _ = self.hangup.recv() => {}
+    async fn wait(mut self, controller: &Controller) {
+        loop {
+            tokio::select! {
+                _ = self.interrupt.recv() => return,
+                _ = self.terminate.recv() => return,
+                _ = self.hangup.recv() => {}
+            }
+            if self.had_terminal && !prompt::has_terminal() {
+                return;
+            }
+            controller.reload();
         }
     }
 }
@@ -122,6 +130,7 @@ async fn serve(
     };
     let (front, admin) = (unix("front.sock")?, unix("control.sock")?);
     let opened = control::open(controller, request, &urls).await?;
+    tell(&opened.notes);
     let token_file = write_token_file(dirs, controller.environment.uid, &opened.token)?;
     let penalty = Rc::<Penalty>::default();
     for door in doors {
@@ -130,7 +139,11 @@ async fn serve(
     tokio::task::spawn_local(listener::serve_unix(front, Rc::clone(controller), penalty));
     tokio::task::spawn_local(control::serve(admin, Rc::clone(controller), Rc::clone(&urls)));
     announce(dirs, &opened, &token_file, controller, json)?;
-    stop.wait().await;
+    tokio::select! {
+        () = stop.wait(controller) => {}
+        // Whoever watches the terminal is asked there, too.
+        () = prompt::for_ever(dirs.control_socket(), None), if !json => {}
+    }
     Ok(())
 }
 

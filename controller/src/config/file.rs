@@ -8,6 +8,7 @@ use serde::Deserialize;
 use super::audit::AuditFile;
 use super::persona::{MountAt, MountMode, Network, View};
 use crate::policy::Verdict;
+use crate::policy::action::Op;
 use crate::policy::rule::RuleFile;
 
 /// The whole file.
@@ -20,6 +21,33 @@ pub struct ConfigFile {
     pub(super) audit: AuditFile,
     #[serde(default)]
     pub(super) persona: BTreeMap<String, PersonaFile>,
+    #[serde(default)]
+    pub(super) test: Vec<RuleTest>,
+}
+
+/// `[[test]]`: what the rules are expected to decide; run by `policy check`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RuleTest {
+    /// Whose rules; the default persona's unless given.
+    pub persona: Option<String>,
+    /// A command and its arguments.
+    pub command: Option<Vec<String>>,
+    /// Its directory, from the workspace.
+    pub cwd: Option<String>,
+    /// Names of variables that the client sets.
+    #[serde(default)]
+    pub env: Vec<String>,
+    /// A path, from the workspace or absolute as inside.
+    pub path: Option<String>,
+    /// What happens to it; it is read unless given.
+    pub op: Option<Op>,
+    /// `GET https://example.com/`
+    pub http: Option<String>,
+    /// The verdict.
+    pub expect: Verdict,
+    /// The rule that must have decided.
+    pub rule: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -69,6 +97,7 @@ pub(super) struct PersonaFile {
     pub(super) rule: Vec<RuleFile>,
     pub(super) default: Option<Verdict>,
     pub(super) opaque: Option<Verdict>,
+    pub(super) ask_timeout: Option<String>,
 }
 
 impl PersonaFile {
@@ -103,6 +132,7 @@ impl PersonaFile {
             rule: joined(inherited, self.rule),
             default: self.default.or(base.default),
             opaque: self.opaque.or(base.opaque),
+            ask_timeout: self.ask_timeout.or(base.ask_timeout),
         }
     }
 }

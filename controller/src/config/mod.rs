@@ -15,10 +15,11 @@ use std::path::{Path, PathBuf};
 
 use crate::environment::Environment;
 use crate::failure::{Failure, Outcome};
-use crate::limits::MAX_CONFIG_BYTES;
+use crate::limits::{MAX_CONFIG_BYTES, MAX_RULE_TESTS};
 use crate::secret::{self, Secrets};
 
 use file::PersonaFile;
+pub use file::RuleTest;
 
 pub use audit::{AuditOptions, Syslog};
 pub use listen::ListenUrl;
@@ -44,6 +45,12 @@ pub struct Config {
     pub audit: AuditOptions,
     /// Personas by name; `default` and those that are shipped are always there.
     pub personas: BTreeMap<String, Persona>,
+    /// What its rules are expected to decide.
+    pub tests: Vec<RuleTest>,
+    /// The file it is read from, there or not.
+    pub path: Option<PathBuf>,
+    /// What the command line said.
+    pub overrides: Overrides,
 }
 
 /// PEM files.
@@ -70,15 +77,22 @@ impl Config {
     /// Reads `--config`, else `$LEGION_CONFIG`, else `$XDG_CONFIG_HOME/legion/legion.toml`, else uses the defaults;
     /// then reads `.env`.
     pub fn load(environment: &Environment, overrides: &Overrides) -> Outcome<Self> {
-        let file = match find(environment, overrides) {
-            Some((path, asked_for)) => read(&path, asked_for)?,
+        let found = find(environment, overrides);
+        let file = match &found {
+            Some((path, asked_for)) => read(path, *asked_for)?,
             None => file::ConfigFile::default(),
         };
-        Self::build(environment, overrides, file)
+        let config = Self::build(environment, overrides, file)?;
+        Ok(Self { path: found.map(|(path, _)| path), ..config })
     }
 
     fn build(environment: &Environment, overrides: &Overrides, file: file::ConfigFile) -> Outcome<Self> {
-        let file::ConfigFile { controller, audit, persona } = file;
+        let file::ConfigFile { controller, audit, persona, test } = file;
+        if test.len() > MAX_RULE_TESTS {
+            return Err(Failure::config(format_args!(
+                "the configuration has more than {MAX_RULE_TESTS} tests"
+            )));
+        }
         let audit = AuditOptions::build(&audit)?;
         let texts = match (&overrides.listen[..], controller.listen) {
             ([], Some(configured)) => configured,
@@ -109,7 +123,18 @@ impl Config {
                 Ok((name.clone(), Persona::build(environment, name.clone(), file)?))
             })
             .collect::<Outcome<BTreeMap<_, _>>>()?;
-        let config = Self { listen, hosts: controller.hosts, tls, secrets, env_file, audit, personas };
+        let config = Self {
+            listen,
+            hosts: controller.hosts,
+            tls,
+            secrets,
+            env_file,
+            audit,
+            personas,
+            tests: test,
+            path: None,
+            overrides: overrides.clone(),
+        };
         config.check()?;
         Ok(config)
     }

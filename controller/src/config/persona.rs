@@ -15,8 +15,8 @@ use super::quantity;
 use crate::environment::Environment;
 use crate::failure::{Failure, Outcome};
 use crate::limits::{
-    DEFAULT_HOME_BYTES, DEFAULT_IDLE, DEFAULT_OPEN_FILES, DEFAULT_PIDS, DEFAULT_SHM_BYTES, DEFAULT_TMP_BYTES,
-    DEFAULT_TTL, MAX_RULES,
+    DEFAULT_ASK_TIMEOUT, DEFAULT_HOME_BYTES, DEFAULT_IDLE, DEFAULT_OPEN_FILES, DEFAULT_PIDS,
+    DEFAULT_SHM_BYTES, DEFAULT_TMP_BYTES, DEFAULT_TTL, MAX_RULES,
 };
 use crate::policy::rule::RuleFile;
 use crate::policy::{Policy, Rule, Verdict};
@@ -206,6 +206,8 @@ pub struct Persona {
     pub idle: Duration,
     /// What its calls may do.
     pub policy: Rc<Policy>,
+    /// Time a person has to answer a question.
+    pub ask_timeout: Duration,
 }
 
 impl Persona {
@@ -256,6 +258,9 @@ impl Persona {
             toolchains: file.toolchains.unwrap_or(false),
             ttl: file.ttl.map_or(Ok(DEFAULT_TTL), |text| quantity::duration(&text, &key("ttl")))?,
             idle: file.idle.map_or(Ok(DEFAULT_IDLE), |text| quantity::duration(&text, &key("idle")))?,
+            ask_timeout: file
+                .ask_timeout
+                .map_or(Ok(DEFAULT_ASK_TIMEOUT), |text| quantity::duration(&text, &key("ask_timeout")))?,
             policy: Rc::new(policy(file.rule, file.default, file.opaque, &name)?),
             name,
         })

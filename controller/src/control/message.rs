@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::approvals::{Question, Scope};
 use crate::audit::record::SandboxFacts;
 use crate::session::{EndReason, Session};
 
@@ -46,6 +47,18 @@ pub enum Request {
         /// The client's id of one command, or the number of its record.
         process: Option<String>,
     },
+    /// Questions that wait for a person.
+    Questions {
+        /// Go on telling whenever they change.
+        watch: bool,
+    },
+    /// Answer one.
+    Answer {
+        /// Of the question.
+        id: String,
+        /// How far it is approved; none denies it.
+        approve: Option<Scope>,
+    },
     /// End a session.
     End {
         /// Public id.
@@ -63,6 +76,10 @@ pub enum Reply {
     Opened(Opened),
     /// Sessions.
     Sessions(Vec<SessionInfo>),
+    /// The questions that wait, the oldest first.
+    Questions(Vec<Question>),
+    /// This question is answered.
+    Answered(Question),
     /// It was done, or had been done before.
     Ended(SessionInfo),
     /// What is printed follows, one [`Shown`] a line.
@@ -94,6 +111,9 @@ pub struct Opened {
     pub workspace: PathBuf,
     /// End of the token.
     pub expires: Timestamp,
+    /// What its opener should know, a line each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 /// A session in a listing.

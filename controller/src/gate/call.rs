@@ -93,7 +93,12 @@ impl Decoder<'_> {
                 let url = format!("{} {}", request.method, request.url);
                 let bytes = request.body_base64.and_then(|body| size(body.0.len()));
                 let follows = request.redirect_policy == http::RedirectPolicy::Follow;
-                let object = Object { url: Some(self.redactor.text(&url)), bytes, ..Object::default() };
+                let object = Object {
+                    url: Some(self.redactor.text(&url)),
+                    follows: Some(follows),
+                    bytes,
+                    ..Object::default()
+                };
                 Call::new(object, What::Http(Http::new(&request.method, &request.url, follows)))
             }
             _ => self.file(method, raw)?,

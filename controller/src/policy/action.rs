@@ -36,6 +36,8 @@ pub enum What {
 pub struct Command {
     /// As it will be executed.
     pub argv: Vec<String>,
+    /// The name the program is told it has, when that is another.
+    pub alias: Option<String>,
     /// Inside, absolute and normal.
     pub cwd: Names,
     /// Names of the variables the client sets, sorted.
@@ -50,7 +52,7 @@ impl Command {
         env.sort();
         env.dedup();
         let reading = Reading::of(&argv, alias);
-        Self { argv, cwd, env, reading }
+        Self { argv, alias: alias.map(str::to_owned), cwd, env, reading }
     }
 
     /// Names of all variables that are set for what it runs.
@@ -166,6 +168,8 @@ pub struct Touch {
 pub struct Http {
     /// `GET`, `POST`…
     pub method: String,
+    /// As the client wrote it.
+    pub url: String,
     /// Lower case, without port; `None` when the URL does not show it plainly.
     pub host: Option<String>,
     /// Whether redirections are followed, to hosts nobody has seen yet.
@@ -175,7 +179,7 @@ pub struct Http {
 impl Http {
     /// Reads a URL. What is not a plain `scheme://host…` has no host.
     pub fn new(method: &str, url: &str, follows: bool) -> Self {
-        Self { method: method.to_ascii_uppercase(), host: host(url), follows }
+        Self { method: method.to_ascii_uppercase(), url: url.to_owned(), host: host(url), follows }
     }
 }
 

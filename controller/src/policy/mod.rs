@@ -6,6 +6,7 @@
 
 pub mod action;
 pub mod command;
+pub mod lint;
 pub mod pattern;
 mod programs;
 pub mod refusal;
@@ -13,6 +14,7 @@ pub mod rule;
 mod script;
 mod shell;
 mod unwrap;
+pub mod workspace;
 
 use std::rc::Rc;
 
@@ -34,6 +36,17 @@ pub enum Verdict {
     Ask,
     /// It is refused.
     Deny,
+}
+
+impl Verdict {
+    /// As in the configuration.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Ask => "ask",
+            Self::Deny => "deny",
+        }
+    }
 }
 
 /// What decided.
@@ -253,5 +266,7 @@ impl Rules {
     }
 }
 
+#[cfg(test)]
+mod corpus;
 #[cfg(test)]
 mod tests;

@@ -40,6 +40,16 @@ impl PathPattern {
         Ok(Self { text: text.to_owned(), matcher, base, deep: plain == "**" || plain.ends_with("/**") })
     }
 
+    /// As it was written.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The part before the first wildcard.
+    pub fn base(&self) -> &Path {
+        &self.base
+    }
+
     /// Whether it stands for something below the workspace.
     pub fn is_relative(&self) -> bool {
         !self.text.starts_with('/')
@@ -98,6 +108,14 @@ impl HostPattern {
             None => host == self.0,
         }
     }
+
+    /// Whether it matches whatever another pattern matches.
+    pub fn includes(&self, other: &Self) -> bool {
+        match other.0.strip_prefix('*') {
+            Some(suffix) => self.0.strip_prefix('*').is_some_and(|own| suffix.ends_with(own)),
+            None => self.matches(&other.0),
+        }
+    }
 }
 
 /// `process/start`, `fs/*`, `*`.
@@ -120,6 +138,14 @@ impl MethodPattern {
         match self.0.strip_suffix('*') {
             Some(prefix) => name.starts_with(prefix),
             None => name == self.0,
+        }
+    }
+
+    /// Whether it matches whatever another pattern matches.
+    pub fn includes(&self, other: &Self) -> bool {
+        match other.0.strip_suffix('*') {
+            Some(prefix) => self.0.strip_suffix('*').is_some_and(|own| prefix.starts_with(own)),
+            None => self.matches(&other.0),
         }
     }
 }

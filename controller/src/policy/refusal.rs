@@ -17,6 +17,12 @@ use crate::limits::MAX_SHOWN_PART_CHARS;
 pub enum Kind {
     /// A rule or a default says so.
     Denied,
+    /// A person was asked and said no.
+    NotApproved,
+    /// A person was asked and did not answer in time.
+    TimedOut,
+    /// The client gave up before a person answered.
+    Withdrawn,
     /// Nobody can be asked: there are too many questions already.
     NotAsked,
 }
@@ -26,6 +32,9 @@ impl Kind {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Denied => "policyDenied",
+            Self::NotApproved => "approvalDenied",
+            Self::TimedOut => "approvalTimedOut",
+            Self::Withdrawn => "approvalWithdrawn",
             Self::NotAsked => "approvalUnavailable",
         }
     }
@@ -37,13 +46,14 @@ pub fn reason(kind: Kind, decision: &Decision, redactor: &Redactor) -> String {
         decision.part.as_deref().map_or_else(|| "this call".to_owned(), |part| format!("`{}`", short(part)));
     let mut text = match kind {
         Kind::Denied => format!("Legion's policy refuses {part}"),
+        Kind::NotApproved => format!("Legion asked the user about {part}, who did not approve it"),
+        Kind::TimedOut => format!("Legion asked the user about {part} and got no answer in time"),
+        Kind::Withdrawn => format!("Legion asked the user about {part}, but the client gave it up"),
         Kind::NotAsked => format!("Legion cannot ask the user about {part}: too many questions wait already"),
     };
     let because = match &decision.because {
         Because::Rule(id) => format!(" (rule {id})"),
-        Because::Default if kind == Kind::Denied => ": no rule allows it".to_owned(),
-        Because::Default => String::new(),
-        Because::Opaque(why) => format!(": what it does cannot be seen ({why})"),
+        Because::Default | Because::Opaque(_) => format!(": {}", because(decision)),
     };
     text.push_str(&because);
     if let Some(message) = &decision.message {
@@ -51,6 +61,15 @@ pub fn reason(kind: Kind, decision: &Decision, redactor: &Redactor) -> String {
         text.push_str(message);
     }
     redactor.text(&text.replace(char::is_control, " "))
+}
+
+/// What decided, in a few words.
+pub fn because(decision: &Decision) -> String {
+    match &decision.because {
+        Because::Rule(id) => format!("rule {id} says {}", decision.verdict.name()),
+        Because::Default => "no rule allows it".to_owned(),
+        Because::Opaque(why) => format!("what it does cannot be seen ({why})"),
+    }
 }
 
 /// The error that answers the call.
@@ -92,7 +111,7 @@ fn allowing(action: &Action) -> Value {
     match &action.what {
         What::Command(command) => allowing_command(command),
         What::Files(touches) => allowing_files(touches),
-        What::Http(Http { host: Some(host), method, follows: false }) => {
+        What::Http(Http { host: Some(host), method, follows: false, .. }) => {
             json!({ "host": host, "http": method, "decision": "allow" })
         }
         What::Http(_) => Value::Null,

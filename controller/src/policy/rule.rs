@@ -165,17 +165,17 @@ impl Rule {
         }
     }
 
-    fn is_about_commands(&self) -> bool {
+    pub(super) fn is_about_commands(&self) -> bool {
         self.argv.is_some()
             || self.command.is_some()
             || !(self.exe.is_empty() && self.cwd.is_empty() && self.env.is_empty())
     }
 
-    fn is_about_files(&self) -> bool {
+    pub(super) fn is_about_files(&self) -> bool {
         !(self.path.is_empty() && self.op.is_empty())
     }
 
-    fn is_about_http(&self) -> bool {
+    pub(super) fn is_about_http(&self) -> bool {
         !(self.host.is_empty() && self.http.is_empty())
     }
 

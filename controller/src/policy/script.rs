@@ -12,7 +12,6 @@ use brush_parser::{ParserOptions, Token, parse_tokens, uncached_tokenize_str};
 
 use super::command::{Part, Reader};
 use super::shell::{literal, substitutions};
-use super::unwrap;
 use crate::limits::{MAX_SCRIPT_BYTES, MAX_SCRIPT_NESTING, MAX_SCRIPT_TOKENS};
 
 /// A file descriptor of more digits is more than the parser can hold.
@@ -23,14 +22,20 @@ pub(super) fn read(reader: &mut Reader, text: &str) {
     if text.len() > MAX_SCRIPT_BYTES {
         return reader.opaque("the script is too long to be taken apart");
     }
-    if text.chars().any(|c| c == '\0' || c == '\r') {
+    if text.contains(['\0', '\r']) {
         reader.opaque("the script has characters shells disagree about");
+        return reader.guess(|reader| lines(reader, text));
+    }
+    // The parser takes unbounded memory for some here-documents.
+    if text.contains("<<") {
+        reader.opaque("a here-document");
+        return reader.guess(|reader| lines(reader, text));
     }
     // bash does not know extended patterns unless it is told to.
     let options = ParserOptions { enable_extended_globbing: false, ..ParserOptions::default() };
     let Ok(tokens) = uncached_tokenize_str(text, &options.tokenizer_options()) else {
         reader.opaque("the script has a syntax error");
-        return reader.guess(|reader| flat(reader, text.split([';', '&', '|', '\n', '(', ')']).map(words)));
+        return reader.guess(|reader| lines(reader, text));
     };
     let long_number = |token: &Token| {
         let text = token.to_str();
@@ -65,6 +70,11 @@ fn nesting(tokens: &[Token]) -> usize {
         },
     };
     tokens.iter().map(weight).sum()
+}
+
+/// What may be commands in a text that is not parsed.
+fn lines(reader: &mut Reader, text: &str) {
+    flat(reader, text.split([';', '&', '|', '\n', '(', ')', '\'', '"', '`']).map(words));
 }
 
 fn words(line: &str) -> Vec<String> {
@@ -217,11 +227,10 @@ fn simple(reader: &mut Reader, command: &SimpleCommand) {
     let mut part = Part::default();
     let prefix = command.prefix.iter().flat_map(|prefix| &prefix.0);
     let suffix = command.suffix.iter().flat_map(|suffix| &suffix.0);
-    let mut fed = None;
     for item in prefix {
         match item {
             Item::AssignmentWord(assignment, _) => assigned(reader, assignment),
-            Item::IoRedirect(redirect) => part.redirected |= !is_harmless(reader, redirect, &mut fed),
+            Item::IoRedirect(redirect) => part.redirected |= !is_harmless(reader, redirect),
             Item::Word(word) => argument(reader, &mut part, &word.value),
             Item::ProcessSubstitution(_, inner) => process_substitution(reader, &inner.list),
         }
@@ -230,17 +239,12 @@ fn simple(reader: &mut Reader, command: &SimpleCommand) {
     for item in suffix {
         match item {
             Item::Word(word) | Item::AssignmentWord(_, word) => argument(reader, &mut part, &word.value),
-            Item::IoRedirect(redirect) => part.redirected |= !is_harmless(reader, redirect, &mut fed),
+            Item::IoRedirect(redirect) => part.redirected |= !is_harmless(reader, redirect),
             Item::ProcessSubstitution(_, inner) => {
                 process_substitution(reader, &inner.list);
                 part.words.push(None);
             }
         }
-    }
-    if let Some(script) = fed
-        && unwrap::is_shell(&part.words)
-    {
-        reader.guess(|reader| reader.script(&script));
     }
     reader.part(&part);
 }
@@ -280,16 +284,15 @@ fn process_substitution(reader: &mut Reader, commands: &CompoundList) {
 }
 
 fn group_redirects(reader: &mut Reader, redirects: Option<&RedirectList>) {
-    let mut fed = None;
     for redirect in redirects.iter().flat_map(|redirects| &redirects.0) {
-        if !is_harmless(reader, redirect, &mut fed) || fed.is_some() {
+        if !is_harmless(reader, redirect) {
             reader.opaque("the input or output of a group is redirected");
         }
     }
 }
 
-/// Whether a redirection neither writes to a file nor reads what cannot be seen. What it feeds in goes to `fed`.
-fn is_harmless(reader: &mut Reader, redirect: &IoRedirect, fed: &mut Option<String>) -> bool {
+/// Whether a redirection neither writes to a file nor reads what cannot be seen.
+fn is_harmless(reader: &mut Reader, redirect: &IoRedirect) -> bool {
     match redirect {
         IoRedirect::File(_, kind, IoFileRedirectTarget::Filename(word)) => {
             search(reader, &word.value);
@@ -309,19 +312,9 @@ fn is_harmless(reader: &mut Reader, redirect: &IoRedirect, fed: &mut Option<Stri
             process_substitution(reader, &inner.list);
             false
         }
-        IoRedirect::HereDocument(_, document) => {
-            let text = &document.doc.value;
-            *fed = Some(text.clone());
-            if !document.requires_expansion {
-                return true;
-            }
-            search(reader, text);
-            !text.contains(['$', '`'])
-        }
-        IoRedirect::HereString(_, word) => {
-            search(reader, &word.value);
-            *fed = literal(&word.value);
-            fed.is_some()
+        IoRedirect::HereDocument(..) | IoRedirect::HereString(..) => {
+            reader.opaque("a here-document");
+            false
         }
         IoRedirect::OutputAndError(word, _) => {
             // Another shell runs what follows as a command of its own.

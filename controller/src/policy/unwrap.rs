@@ -33,12 +33,6 @@ fn opaque(why: impl Into<String>, words: &[Word]) -> Inner {
     Inner::Opaque { why: why.into(), words: words.to_vec() }
 }
 
-/// Whether the words start a shell that reads commands from its input.
-pub fn is_shell(words: &[Word]) -> bool {
-    let program = words.first().and_then(Option::as_deref).map(base_name);
-    program.is_some_and(|program| SHELLS.contains(&program) || OTHER_SHELLS.contains(&program))
-}
-
 /// The arguments after the options that a well-known program takes before its subcommand.
 pub fn without_options<'a>(program: &str, arguments: &'a [Word]) -> &'a [Word] {
     let Some((_, with)) = SUBCOMMAND_OPTIONS.iter().find(|(name, _)| *name == program) else {

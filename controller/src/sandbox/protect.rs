@@ -108,7 +108,7 @@ impl Plan {
 }
 
 /// Files and directories tools on the host obey, wherever they stand.
-const READ_ONLY: [&str; 26] = [
+const READ_ONLY: [&str; 27] = [
     ".bash_login",
     ".bash_logout",
     ".bash_profile",
@@ -117,6 +117,7 @@ const READ_ONLY: [&str; 26] = [
     ".devcontainer",
     ".envrc",
     ".gitconfig",
+    ".legion.toml",
     ".gitmodules",
     ".idea",
     ".inputrc",

@@ -106,11 +106,6 @@ fn parts(path: &Path) -> Vec<Vec<u8>> {
 }
 
 impl Session {
-    /// Its rules as they are now.
-    pub fn rules(&self) -> Rules {
-        Rules { persona: self.persona.policy.clone(), workspace: None }
-    }
-
     /// Judges its calls by these rules.
     pub fn judge<'a>(&'a self, controller: &'a Controller, rules: &'a Rules) -> Judge<'a> {
         let look = rules.look_at_files().then_some(&self.outlook as &dyn Look);

@@ -125,6 +125,15 @@ async fn every_command_exists() {
     }
 }
 
+#[tokio::test]
+async fn the_example_rules_do_what_they_say() {
+    let blocks = configurations();
+    let scratch = with_configuration(&blocks[1..].join("\n"));
+    let workspace = scratch.workspace().display().to_string();
+    let checked = legion::run(&scratch, &["policy", "check", "--workspace", &workspace]).await;
+    assert_eq!((checked.code(), checked.stdout.as_str()), (0, "1 tests, 0 failed\n"), "{checked:#?}");
+}
+
 #[test]
 fn every_script_exists() {
     let text = readme();

@@ -23,7 +23,9 @@ const EVENTS: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::MOVED_TO)
     .union(WatchFlags::MOVED_FROM)
     .union(WatchFlags::DELETE)
-    .union(WatchFlags::ONLYDIR);
+    .union(WatchFlags::ONLYDIR)
+    // Who shares a watch must not take events from the others.
+    .union(WatchFlags::MASK_ADD);
 
 /// See the module.
 pub struct Hub {
@@ -34,12 +36,19 @@ pub struct Hub {
 /// What has changed in the directories one sandbox watches.
 #[derive(Default)]
 pub struct Queue {
+    /// Whether changes of content count, too.
+    writes: bool,
     changes: RefCell<Vec<(i32, OsString)>>,
     lost: Cell<bool>,
     changed: Notify,
 }
 
 impl Queue {
+    /// A queue that hears of files that were written, too.
+    pub fn of_writes() -> Self {
+        Self { writes: true, ..Self::default() }
+    }
+
     fn push(&self, watch: i32, name: OsString) {
         if self.changes.borrow().len() < MAX_QUEUED_CHANGES {
             self.changes.borrow_mut().push((watch, name));
@@ -77,7 +86,8 @@ impl Hub {
 
     /// Watches a directory for names that come and go; returns the watch.
     pub fn watch(&self, directory: &Path, queue: &Rc<Queue>) -> io::Result<i32> {
-        let watch = inotify::add_watch(self.inotify.get_ref(), directory, EVENTS)?;
+        let events = if queue.writes { EVENTS | WatchFlags::CLOSE_WRITE } else { EVENTS };
+        let watch = inotify::add_watch(self.inotify.get_ref(), directory, events)?;
         let mut queues = self.queues.borrow_mut();
         let watchers = queues.entry(watch).or_default();
         if !watchers.iter().any(|known| Rc::ptr_eq(known, queue)) {
@@ -109,7 +119,10 @@ impl Hub {
                     let Some(name) = event.file_name().map(|name| OsStr::from_bytes(name.to_bytes())) else {
                         continue;
                     };
-                    for queue in self.queues.borrow().get(&event.wd()).into_iter().flatten() {
+                    let is_write = event.events().contains(ReadFlags::CLOSE_WRITE);
+                    let queues = self.queues.borrow();
+                    let concerned = queues.get(&event.wd()).into_iter().flatten();
+                    for queue in concerned.filter(|queue| queue.writes || !is_write) {
                         queue.push(event.wd(), name.to_owned());
                     }
                 }
@@ -149,6 +162,14 @@ mod tests {
                     queue.changed().await;
                     assert_eq!(queue.take(), (vec![(watch, OsString::from("a"))], false));
                 }
+                // Content concerns only who asked for it.
+                let writes = Rc::new(Queue::of_writes());
+                assert_eq!(hub.watch(base.path(), &writes).unwrap(), watch);
+                std::fs::write(base.path().join("a"), "new").unwrap();
+                writes.changed().await;
+                assert_eq!(writes.take(), (vec![(watch, OsString::from("a"))], false));
+                assert_eq!(one.take().0, []);
+                hub.unwatch(watch, &writes);
                 hub.unwatch(watch, &one);
                 std::fs::write(base.path().join("b"), "").unwrap();
                 two.changed().await;
