@@ -30,8 +30,11 @@ pub fn findings(policy: &Policy) -> Vec<String> {
             found.push(format!("rule {} adds nothing: the default allows it already", rule.id));
         }
     }
-    let looks_inside =
-        |rule: &&Rule| rule.decision > policy.opaque && (rule.command.is_some() || !rule.exe.is_empty());
+    let looks_inside = |rule: &&Rule| {
+        policy.opaque == Verdict::Allow
+            && rule.decision > Verdict::Allow
+            && (rule.command.is_some() || !rule.exe.is_empty())
+    };
     if let Some(rule) = policy.rules.iter().find(looks_inside) {
         found.push(format!(
             "rule {} sees plain commands only, and opaque = \"{}\" lets the others by: set opaque to ask or deny",

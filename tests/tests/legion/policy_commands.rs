@@ -105,7 +105,7 @@ async fn replay_tells_what_changed_rules_would_change() {
     let scratch = Scratch::new();
     let workspace = scratch.workspace().display().to_string();
     legion::configure(&scratch, RULES);
-    let script = ["exec", "--workspace", &workspace, "--", "sh", "-c", "echo ran > ran"];
+    let script = ["exec", "--workspace", &workspace, "--", "sh", "-c", "touch ran"];
     legion::run(&scratch, &script).await.assert_success();
     let audit = Audit::read(&scratch);
     let session = audit.calls("process/start").next().unwrap()["session"].as_str().unwrap().to_owned();
@@ -119,12 +119,12 @@ async fn replay_tells_what_changed_rules_would_change() {
     legion::configure(
         &scratch,
         &format!(
-            "{RULES}[[persona.default.rule]]\nid = \"no-echo\"\ncommand = [\"echo\"]\ndecision = \"deny\"\n"
+            "{RULES}[[persona.default.rule]]\nid = \"no-touch\"\ncommand = [\"touch\"]\ndecision = \"deny\"\n"
         ),
     );
     let [difference] = &replay().await[..] else { panic!("one call differs") };
     assert_eq!((&difference["was"], &difference["now"]), (&"allow".into(), &"deny".into()));
-    assert_eq!(difference["nowRule"], "no-echo");
+    assert_eq!(difference["nowRule"], "no-touch");
     assert_eq!(scratch.read("workspace/ran"), None, "nothing has run");
     assert_eq!(legion::run(&scratch, &["policy", "replay", "nobody"]).await.code(), USAGE);
 }
