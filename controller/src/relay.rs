@@ -170,7 +170,7 @@ impl Connection {
             match admitted {
                 Ok(Some(text)) => {
                     let text = self.outfitted(text);
-                    if to_server.feed(Message::Text(text)).await.is_err() {
+                    if !feed(&mut to_server, text.into()).await {
                         return server_gone();
                     }
                     unflushed = true;

@@ -4,8 +4,8 @@ use std::io;
 
 use bytes::Bytes;
 use legion_protocol::limits::{
-    MAX_FRAME_TO_CLIENT_BYTES, MAX_MESSAGE_BYTES, WEBSOCKET_MAX_WRITE_BUFFER_BYTES,
-    WEBSOCKET_READ_BUFFER_BYTES, WEBSOCKET_WRITE_BUFFER_BYTES,
+    MAX_FRAGMENT_BYTES, MAX_MESSAGE_BYTES, WEBSOCKET_MAX_WRITE_BUFFER_BYTES, WEBSOCKET_READ_BUFFER_BYTES,
+    WEBSOCKET_WRITE_BUFFER_BYTES,
 };
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
@@ -51,13 +51,13 @@ pub fn to_io(error: tungstenite::Error) -> io::Error {
     }
 }
 
-/// A text message as one frame, or as fragments when it is longer than a client takes in one.
+/// A text message as one frame, or as fragments when it is long.
 pub fn fragments(text: Bytes) -> impl Iterator<Item = Message> {
     let total = text.len();
-    let count = total.div_ceil(MAX_FRAME_TO_CLIENT_BYTES).max(1);
+    let count = total.div_ceil(MAX_FRAGMENT_BYTES).max(1);
     (0..count).map(move |index| {
-        let start = index * MAX_FRAME_TO_CLIENT_BYTES;
-        let end = total.min(start + MAX_FRAME_TO_CLIENT_BYTES);
+        let start = index * MAX_FRAGMENT_BYTES;
+        let end = total.min(start + MAX_FRAGMENT_BYTES);
         let kind = if index == 0 { Data::Text } else { Data::Continue };
         Message::Frame(Frame::message(text.slice(start..end), OpCode::Data(kind), index + 1 == count))
     })
@@ -69,9 +69,7 @@ mod tests {
 
     #[test]
     fn long_texts_become_fragments_that_join_to_the_text() {
-        for length in
-            [0, 1, MAX_FRAME_TO_CLIENT_BYTES, MAX_FRAME_TO_CLIENT_BYTES + 1, MAX_FRAME_TO_CLIENT_BYTES * 3]
-        {
+        for length in [0, 1, MAX_FRAGMENT_BYTES, MAX_FRAGMENT_BYTES + 1, MAX_FRAGMENT_BYTES * 3] {
             let text = Bytes::from(vec![b'x'; length]);
             let frames: Vec<Frame> = fragments(text)
                 .map(|message| match message {
@@ -80,7 +78,7 @@ mod tests {
                 })
                 .collect();
             assert_eq!(frames.iter().map(|frame| frame.payload().len()).sum::<usize>(), length);
-            assert!(frames.iter().all(|frame| frame.payload().len() <= MAX_FRAME_TO_CLIENT_BYTES));
+            assert!(frames.iter().all(|frame| frame.payload().len() <= MAX_FRAGMENT_BYTES));
             let finals: Vec<bool> = frames.iter().map(|frame| frame.header().is_final).collect();
             assert_eq!(finals.iter().filter(|last| **last).count(), 1);
             assert_eq!(finals.last(), Some(&true));

@@ -7,8 +7,8 @@ use std::task::{Context, Poll, ready};
 
 use futures_util::{Sink, Stream};
 use legion_protocol::limits::{
-    MAX_FRAME_TO_CLIENT_BYTES, MAX_MESSAGE_BYTES, WEBSOCKET_MAX_WRITE_BUFFER_BYTES,
-    WEBSOCKET_READ_BUFFER_BYTES, WEBSOCKET_WRITE_BUFFER_BYTES,
+    MAX_FRAGMENT_BYTES, MAX_MESSAGE_BYTES, WEBSOCKET_MAX_WRITE_BUFFER_BYTES, WEBSOCKET_READ_BUFFER_BYTES,
+    WEBSOCKET_WRITE_BUFFER_BYTES,
 };
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_tungstenite::WebSocketStream;
@@ -55,10 +55,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
 
 /// At most one frame's worth from the start, at a character boundary, and what is left.
 fn split(text: Utf8Bytes) -> (Bytes, Option<Utf8Bytes>) {
-    if text.len() <= MAX_FRAME_TO_CLIENT_BYTES {
+    if text.len() <= MAX_FRAGMENT_BYTES {
         return (text.into(), None);
     }
-    let end = text.floor_char_boundary(MAX_FRAME_TO_CLIENT_BYTES);
+    let end = text.floor_char_boundary(MAX_FRAGMENT_BYTES);
     let mut head: Bytes = text.into();
     let tail = head.split_off(end);
     // Cut at a character boundary of valid text, so it is valid text.
@@ -95,7 +95,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport for WebSocket<S> {
     }
 
     fn start_send(&mut self, text: Utf8Bytes) -> Result<(), Lost> {
-        if text.len() <= MAX_FRAME_TO_CLIENT_BYTES {
+        if text.len() <= MAX_FRAGMENT_BYTES {
             self.start(Message::Text(text))
         } else {
             self.start_fragment(Data::Text, text)
@@ -122,13 +122,13 @@ mod tests {
 
     #[test]
     fn long_messages_are_cut_at_characters_and_nothing_is_lost() {
-        let text = "é".repeat(MAX_FRAME_TO_CLIENT_BYTES) + "x";
+        let text = "é".repeat(MAX_FRAGMENT_BYTES) + "x";
         let mut rest = Some(Utf8Bytes::from(text.clone()));
         let mut joined = String::new();
         let mut pieces = 0;
         while let Some(text) = rest {
             let (head, tail) = split(text);
-            assert!(head.len() <= MAX_FRAME_TO_CLIENT_BYTES);
+            assert!(head.len() <= MAX_FRAGMENT_BYTES);
             joined.push_str(std::str::from_utf8(&head).unwrap());
             rest = tail;
             pieces += 1;
