@@ -208,11 +208,13 @@ impl Reader {
     fn inner(&mut self, inner: Inner, redirected: bool) {
         match inner {
             Inner::Nothing => {}
-            Inner::Runs { words, assigned, .. } => {
+            Inner::Runs { words, assigned, moved, .. } => {
+                self.reading.moved |= moved;
                 self.assign_all(&assigned);
                 self.deeper(|reader| reader.part(&Part { redirected, ..Part::of(&words) }));
             }
-            Inner::Many(commands) => {
+            Inner::Many { commands, moved } => {
+                self.reading.moved |= moved;
                 for words in commands {
                     self.deeper(|reader| reader.part(&Part { redirected, ..Part::of(&words) }));
                 }

@@ -143,7 +143,7 @@ fn compound(reader: &mut Reader, compound: &CompoundCommand) {
         CompoundCommand::CaseClause(clause) => {
             value(reader, &clause.value);
             for case in &clause.cases {
-                case.patterns.iter().for_each(|word| search(reader, &word.value));
+                case.patterns.iter().for_each(|word| value(reader, word));
                 case.cmd.iter().for_each(|commands| list(reader, commands));
             }
         }

@@ -255,3 +255,34 @@ fn secrets_belong_to_rules_that_let_commands_run() {
         assert!(build(text).is_err(), "{text}");
     }
 }
+
+#[test]
+fn a_program_that_runs_elsewhere_is_not_in_the_working_directory() {
+    let policy = policy(
+        r#"
+        default = "deny"
+        [[rule]]
+        id = "find"
+        command = ["find"]
+        decision = "allow"
+        [[rule]]
+        id = "make"
+        command = ["make"]
+        cwd = "."
+        decision = "allow"
+        "#,
+    );
+    let verdict = |script: &str| policy.decide(&bash(script)).verdict;
+    for here in ["make", "env -u C make", "find . -exec make \\;"] {
+        assert_eq!(verdict(here), Verdict::Allow, "{here}");
+    }
+    for elsewhere in [
+        "env -C /tmp make",
+        "env -iC/tmp make",
+        "env --chd=/tmp make",
+        "find . -execdir make \\;",
+        "find . -okdir make {} +",
+    ] {
+        assert_eq!(verdict(elsewhere), Verdict::Deny, "{elsewhere}");
+    }
+}

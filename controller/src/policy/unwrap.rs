@@ -14,9 +14,9 @@ pub enum Inner {
     /// Nothing that concerns anybody else.
     Nothing,
     /// One program. A transparent one does nothing else itself.
-    Runs { words: Vec<Word>, assigned: Vec<String>, transparent: bool },
-    /// Several.
-    Many(Vec<Vec<Word>>),
+    Runs { words: Vec<Word>, assigned: Vec<String>, transparent: bool, moved: bool },
+    /// Several; `moved` as of one: in another directory.
+    Many { commands: Vec<Vec<Word>>, moved: bool },
     /// A shell script, given whole.
     Script(String),
     /// It changes the directory for what follows.
@@ -66,7 +66,12 @@ pub fn inner(words: &[Word]) -> Inner {
         "xargs" => xargs(words),
         "find" => find(words),
         "busybox" | "toybox" if matches!(words.get(1), Some(Some(applet)) if !applet.starts_with('-')) => {
-            Inner::Runs { words: words[1..].to_vec(), assigned: Vec::new(), transparent: standard }
+            Inner::Runs {
+                words: words[1..].to_vec(),
+                assigned: Vec::new(),
+                transparent: standard,
+                moved: false,
+            }
         }
         "busybox" | "toybox" => opaque("busybox with options", words),
         "cd" | "pushd" | "popd" => Inner::Moves,
@@ -164,9 +169,22 @@ fn runs(words: &[Word], options: &Options, skip: usize, transparent: bool) -> In
         Err(why) => return opaque(format!("of {}, {why}", words[0].as_deref().unwrap_or("…")), words),
     };
     let rest = words.get(at..).unwrap_or_default();
+    let moved = words[1..words.len() - rest.len()].iter().flatten().any(|word| changes_directory(word));
     let assigned: Vec<_> = rest.iter().map_while(assignment).map(str::to_owned).collect();
     let words = rest[assigned.len()..].to_vec();
-    if words.is_empty() { Inner::Assigns(assigned) } else { Inner::Runs { words, assigned, transparent } }
+    if words.is_empty() {
+        return Inner::Assigns(assigned);
+    }
+    Inner::Runs { words, assigned, transparent, moved }
+}
+
+/// Whether an option makes a program run another in a directory of its choice: `env -C`, `sudo -D` and `-R`.
+fn changes_directory(option: &str) -> bool {
+    if let Some(long) = option.strip_prefix("--") {
+        let name = long.split('=').next().unwrap_or_default();
+        return !name.is_empty() && ["chdir", "chroot"].iter().any(|known| known.starts_with(name));
+    }
+    option.starts_with('-') && option.contains(['C', 'D', 'R'])
 }
 
 fn xargs(words: &[Word]) -> Inner {
@@ -178,7 +196,7 @@ fn xargs(words: &[Word]) -> Inner {
         Ok(at) if !replaces && at < words.len() => {
             let mut words = words[at..].to_vec();
             words.push(None);
-            Inner::Runs { words, assigned: Vec::new(), transparent: false }
+            Inner::Runs { words, assigned: Vec::new(), transparent: false, moved: false }
         }
         Ok(_) if !replaces => Inner::Nothing,
         _ => opaque("xargs replaces words by what it reads", words),
@@ -187,21 +205,25 @@ fn xargs(words: &[Word]) -> Inner {
 
 /// `-exec WORDS ;` and its like.
 fn find(words: &[Word]) -> Inner {
-    let mut commands = Vec::new();
+    let (mut commands, mut moved) = (Vec::new(), false);
     let mut at = 1;
     while let Some(word) = words.get(at) {
         at += 1;
-        if !matches!(word.as_deref(), Some("-exec" | "-execdir" | "-ok" | "-okdir")) {
-            continue;
+        match word.as_deref() {
+            Some("-exec" | "-ok") => {}
+            Some("-execdir" | "-okdir") => moved = true,
+            _ => continue,
         }
         let rest = &words[at..];
-        let end =
-            rest.iter().position(|word| matches!(word.as_deref(), Some(";" | "+"))).unwrap_or(rest.len());
+        let is = |at: Option<usize>, text| at.and_then(|at| rest[at].as_deref()) == Some(text);
+        // A `+` only ends the words after `{}`.
+        let ends = |at: &usize| is(Some(*at), ";") || is(Some(*at), "+") && is(at.checked_sub(1), "{}");
+        let end = (0..rest.len()).find(ends).unwrap_or(rest.len());
         let seen = |word: &Word| word.clone().filter(|word| !word.contains("{}"));
         commands.push(rest[..end].iter().map(seen).collect());
         at += end;
     }
-    if commands.is_empty() { Inner::Nothing } else { Inner::Many(commands) }
+    if commands.is_empty() { Inner::Nothing } else { Inner::Many { commands, moved } }
 }
 
 fn exported(words: &[Word]) -> Inner {
@@ -236,10 +258,9 @@ fn git(words: &[Word]) -> Inner {
     let dangerous = |word: &str| {
         word.starts_with("-c") || word.starts_with("--config-env") || word.starts_with("--exec-path=")
     };
-    let options = words[1..]
-        .iter()
-        .take_while(|word| word.as_deref().is_none_or(|word| word.starts_with('-') || word.contains('=')));
-    if options.flatten().any(|word| dangerous(word)) {
+    let arguments = &words[1..];
+    let options = &arguments[..arguments.len() - without_options("git", arguments).len()];
+    if options.iter().flatten().any(|word| dangerous(word)) {
         return opaque("git is configured on its command line", &[]);
     }
     Inner::Nothing
@@ -254,10 +275,11 @@ fn shell(words: &[Word], standard: bool) -> Inner {
     while let Some(word) = words.get(at) {
         let Some(word) = word.as_deref() else { return unknown() };
         at += 1;
-        if word == "--" {
+        // A lone `-` ends the options, too; a lone `+` is one that says nothing.
+        if word == "--" || word == "-" {
             break;
         }
-        if !(word.len() > 1 && word.starts_with(['-', '+'])) {
+        if !word.starts_with(['-', '+']) {
             at -= 1;
             break;
         }
