@@ -40,7 +40,9 @@ pub struct AuditLog {
     /// Number of the last checkpoint.
     signed: u64,
     /// Entries about the log itself, to be written first.
-    findings: Vec<String>,
+    findings: Vec<(Event, String)>,
+    /// The chain could not be taken up where it ends: `head` is not its end.
+    is_stale: bool,
     /// Entries not written yet, without their number, in order.
     deferred: Vec<String>,
     /// Records that could not be kept.
@@ -82,6 +84,7 @@ impl AuditLog {
             head,
             signed,
             findings: Vec::new(),
+            is_stale: false,
             deferred: Vec::new(),
             lost: 0,
             told: None,
@@ -188,35 +191,51 @@ impl AuditLog {
         Ok(())
     }
 
-    /// Takes the chain up where it ends now.
+    /// Takes the chain up where it ends now, if that is not where we left it.
     fn catch_up(&mut self) -> io::Result<()> {
-        let news = self.anchor.is_news()?;
         let length = files::length(&self.file)?;
-        if !news && length == self.length {
+        let news = self.anchor.is_news()?;
+        if !news && !self.is_stale && length == self.length {
             return Ok(());
         }
-        let anchored = self.anchor.says();
-        match &anchored {
+        match self.anchor.says() {
             // Another controller has written to the same file, and that is all.
-            Some(anchored) if news && anchored.file == self.number && anchored.size == length => {
+            Some(anchored)
+                if news && !self.is_stale && anchored.file == self.number && anchored.size == length =>
+            {
                 (self.head, self.signed, self.length) = (anchored.head(), anchored.signed, length);
+                self.forget_told();
+                Ok(())
             }
-            _ => {
-                let end = recover::end(&self.dir, anchored.as_ref())?;
-                if end.number != self.number {
-                    self.take_file(end.number, end.file);
-                }
-                (self.head, self.signed, self.length) = (end.head, end.signed, end.length);
-                self.found(&end.findings)?;
-            }
+            _ => self.recover(),
         }
+    }
+
+    /// Finds the end of the chain anew.
+    fn recover(&mut self) -> io::Result<()> {
+        self.is_stale = true;
+        let end = recover::end(&self.dir, self.anchor.says().as_ref())?;
+        if end.number != self.number {
+            self.take_file(end.number, end.file);
+        }
+        (self.head, self.signed, self.length) = (end.head, end.signed, end.length);
+        self.forget_told();
+        self.found(&end.findings)?;
+        self.is_stale = false;
         Ok(())
+    }
+
+    /// Drops findings that whoever wrote since has recorded, or that are found again: only what we cut nobody else saw.
+    fn forget_told(&mut self) {
+        self.findings.retain(|(event, _)| *event == Event::TornTail);
     }
 
     fn found(&mut self, findings: &[Record]) -> io::Result<()> {
         for finding in findings {
             tracing::warn!(event = ?finding.event, "the audit log: {}", finding.reason.as_deref().unwrap_or_default());
-            self.findings.push(entry(finding, (self.now)())?);
+            // A gap fits only right after the records before it.
+            let at = if finding.event == Event::Gap { 0 } else { self.findings.len() };
+            self.findings.insert(at, (finding.event, entry(finding, (self.now)())?));
         }
         Ok(())
     }
@@ -268,13 +287,19 @@ impl AuditLog {
     fn batch(&self, sign: bool) -> io::Result<Lines> {
         let now = (self.now)();
         let mut batch = Batch::new(&self.signer, now, self.head.clone(), self.signed);
-        for entry in &self.findings {
+        // A file begins with its rotation, or with a gap.
+        let is_gap = |(event, _): &(Event, String)| *event == Event::Gap;
+        let (gap, others) = self.findings.split_at(usize::from(self.findings.first().is_some_and(is_gap)));
+        for (_, entry) in gap {
             batch.begin(entry)?;
         }
         if self.length == 0 && self.number > 1 {
             let Head { seq, hash } = self.head.clone();
             let rotation = Rotation { file: files::name(self.number - 1), seq, head: hash };
             batch.begin(&entry(&Record::new(Event::LogRotated).marked(Mark::Rotation(rotation)), now)?)?;
+        }
+        for (_, entry) in others {
+            batch.begin(entry)?;
         }
         for entry in &self.deferred {
             batch.add(entry)?;
@@ -284,8 +309,12 @@ impl AuditLog {
 
     fn rotate(&mut self) -> io::Result<()> {
         self.committer.commit_now(&self.file)?;
-        let file = files::open(self.dir.as_fd(), self.number + 1, OFlags::CREATE | OFlags::EXCL)?;
+        let file = files::open(self.dir.as_fd(), self.number + 1, OFlags::CREATE)?;
         rustix::fs::fsync(&self.dir)?;
+        if files::length(&file)? > 0 {
+            // Somebody made it before us and ended before the head kept outside told of it.
+            return self.recover();
+        }
         self.take_file(self.number + 1, file);
         Ok(())
     }

@@ -12,6 +12,8 @@ use super::*;
 use crate::config::AuditOptions;
 use crate::limits::CHECKPOINT_RECORDS;
 
+mod shared;
+
 struct Scene {
     dir: tempfile::TempDir,
     options: AuditOptions,
