@@ -294,6 +294,9 @@ pub struct Record {
     /// Handshakes dropped unanswered since the last refusal; records that were lost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dropped: Option<u64>,
+    /// Digest of the rules that hold from here on; equal for equal rules.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
     /// What the log says of itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log: Option<Mark>,
@@ -323,6 +326,7 @@ impl Record {
             sandbox: None,
             notes: Vec::new(),
             dropped: None,
+            policy: None,
             log: None,
             source: Source::Controller,
         }

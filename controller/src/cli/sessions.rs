@@ -212,6 +212,7 @@ fn facts(session: &SessionInfo) -> Vec<Fact> {
         ("calls", session.calls.to_string()),
         ("last call", optional(session.last_call.map(|time| format!("{time:.0}")))),
         ("running commands", session.running.to_string()),
+        ("policy digest", optional(session.policy.clone())),
         ("sandbox process", optional(session.sandbox_pid.map(|pid| pid.to_string()))),
     ];
     facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()

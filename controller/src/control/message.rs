@@ -148,6 +148,9 @@ pub struct SessionInfo {
     pub processes: Vec<ProcessInfo>,
     /// What is known of its sandbox.
     pub sandbox: Option<SandboxFacts>,
+    /// Digest of its rules, as `policyAdopted` records it.
+    #[serde(default)]
+    pub policy: Option<String>,
 }
 
 /// A running command in a listing.
@@ -203,6 +206,7 @@ impl SessionInfo {
             idle_seconds: session.idle().as_secs(),
             processes: processes(session),
             sandbox,
+            policy: session.policy_digest().ok(),
         }
     }
 }

@@ -93,7 +93,7 @@ impl Decision {
 }
 
 /// One persona's rules, or those of a workspace.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Policy {
     /// In the order written; the order does not matter between different decisions.
     pub rules: Vec<Rule>,

@@ -5,6 +5,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use globset::{GlobBuilder, GlobMatcher};
+use serde::Serialize;
 
 use super::action::Names;
 
@@ -12,13 +13,16 @@ use super::action::Names;
 const WILD: [char; 6] = ['*', '?', '[', ']', '{', '}'];
 
 /// `src/**` is below the workspace, `/etc/*` is as inside.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct PathPattern {
     text: String,
+    #[serde(skip)]
     matcher: GlobMatcher,
     /// The part before the first wildcard.
+    #[serde(skip)]
     base: PathBuf,
     /// Everything below what it matches is matched, too.
+    #[serde(skip)]
     deep: bool,
 }
 
@@ -87,7 +91,7 @@ impl PathPattern {
 }
 
 /// `example.com`, `*.example.com`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct HostPattern(String);
 
 impl HostPattern {
@@ -119,7 +123,7 @@ impl HostPattern {
 }
 
 /// `process/start`, `fs/*`, `*`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MethodPattern(String);
 
 impl MethodPattern {

@@ -5,7 +5,7 @@
 
 use legion_protocol::Method;
 use legion_protocol::method::{Direction, Guard};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::Verdict;
 use super::action::{Command, Http, Names, Op, Touch};
@@ -57,7 +57,7 @@ impl<T> OneOrMany<T> {
 }
 
 /// A rule that makes sense.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Rule {
     /// Unique in its persona.
     pub id: String,

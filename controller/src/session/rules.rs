@@ -10,7 +10,7 @@ use std::rc::Rc;
 use rustix::fs::{FileType, Mode, OFlags};
 
 use super::Session;
-use crate::audit::{Event, Record};
+use crate::audit::{Event, Record, chain};
 use crate::controller::Controller;
 use crate::failure::{Failure, Outcome};
 use crate::limits::MAX_WORKSPACE_RULES_BYTES;
@@ -45,10 +45,21 @@ pub fn read(workspace: &Workspace, persona: &Policy) -> Outcome<Option<Narrowing
     workspace::narrow(&text, persona).map(Some).map_err(|why| fail(&why))
 }
 
+fn digest(rules: &Rules) -> Outcome<String> {
+    let text =
+        serde_json::to_string(&(&*rules.persona, rules.workspace.as_deref())).map_err(Failure::internal)?;
+    Ok(chain::link("policy", &text))
+}
+
 impl Session {
     /// Its rules as they are now.
     pub fn rules(&self) -> Rules {
         self.rules.borrow().clone()
+    }
+
+    /// Tells rules apart: equal for equal rules.
+    pub fn policy_digest(&self) -> Outcome<String> {
+        digest(&self.rules.borrow())
     }
 
     /// What the workspace's file says without effect, a line each.
@@ -72,8 +83,10 @@ impl Session {
             workspace.as_deref().map_or(0, count)
         ));
         record.notes.clone_from(&notes);
+        let rules = Rules { persona, workspace };
+        record.policy = Some(digest(&rules)?);
         controller.note(&record);
-        self.rules.replace(Rules { persona, workspace });
+        self.rules.replace(rules);
         self.notes.replace(notes);
         Ok(())
     }

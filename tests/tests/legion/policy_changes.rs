@@ -93,8 +93,13 @@ async fn running_sessions_follow_the_configuration() {
     assert!(!is_refused(&mut client, &scratch).await);
     let adopted = |audit: &Audit, count| audit.events("policyAdopted").count() >= count;
     legion::configure(&scratch, CLOSED);
-    Audit::wait(&scratch, "the new rules", |audit| adopted(audit, 2)).await;
+    let audit = Audit::wait(&scratch, "the new rules", |audit| adopted(audit, 2)).await;
     assert!(is_refused(&mut client, &scratch).await);
+    let digests: Vec<_> = audit.events("policyAdopted").map(|record| record["policy"].clone()).collect();
+    assert_ne!(digests[0], digests[1]);
+    let shown = legion::run(&scratch, &["session", "show", &controller.ready.session, "--json"]).await;
+    let shown: Value = serde_json::from_str(&shown.stdout).unwrap();
+    assert_eq!(shown["policy"], digests[1]);
     // A mistake changes nothing, and says so.
     legion::configure(&scratch, "[[persona.default.rule]]\nid = 1\n");
     let audit = Audit::wait(&scratch, "the mistake", |audit| audit.events("policyKept").count() > 0).await;
