@@ -83,6 +83,7 @@ async fn start(
         closed: false,
         line_open: false,
         ending: None,
+        interrupted: None,
         started: Cell::new(false),
     };
     running.run(&start, signals).await
@@ -99,6 +100,8 @@ struct Running<'a> {
     line_open: bool,
     /// It was told to end; ours then, and when it is over in any case.
     ending: Option<(u8, Instant)>,
+    /// We were interrupted before it was known to run.
+    interrupted: Option<(u8, Instant)>,
     /// The command runs as soon as the exec-server has read this far, which is before the answer is here.
     started: Cell<bool>,
 }
@@ -108,8 +111,8 @@ type Writing = Pin<Box<dyn Future<Output = Result<IgnoredAny, CallError>>>>;
 
 impl Running<'_> {
     async fn run(mut self, start: &process::Start, mut signals: Signals) -> Outcome<u8> {
-        // Raw mode begins before the command does, so that no keystroke is echoed twice.
-        let raw = if start.tty { RawMode::enter().map_err(Failure::internal)? } else { None };
+        // Raw mode begins before the command does, so that no keystroke is echoed twice. Until then ^C is for us.
+        let mut raw = if start.tty { RawMode::enter().map_err(Failure::internal)? } else { None };
         let client = self.client.clone();
         let mut starting = pin!(client.start(start));
         let (mut process, mut stdin, mut writing) = (None, None, None);
@@ -118,6 +121,8 @@ impl Running<'_> {
                 started = first(&self.started, starting.as_mut()), if process.is_none() => match started {
                     Ok(started) => {
                         process = Some(started);
+                        self.interrupted = None;
+                        raw.as_mut().map_or(Ok(()), RawMode::complete).map_err(Failure::internal)?;
                         stdin = self.command.capture.is_none().then(read_stdin);
                     }
                     Err(error) => break start_failed(&error, start)?,
@@ -142,11 +147,11 @@ impl Running<'_> {
                 () = written(&mut writing) => writing = None,
                 event = signals.next() => match event {
                     signals::Event::Resized => self.resize(),
-                    signals::Event::Told(signal) => if let Some(code) = self.tell(signal) {
+                    signals::Event::Told(signal) => if let Some(code) = self.tell(signal, process.is_some()) {
                         break code;
                     },
                 },
-                code = overdue(self.ending) => break self.exit_code.unwrap_or(code),
+                code = overdue(self.ending.or(self.interrupted)) => break self.exit_code.unwrap_or(code),
             }
             if self.closed {
                 self.close();
@@ -179,8 +184,12 @@ impl Running<'_> {
 
     /// Passes a signal on; the exit code if we end at once. The first SIGTERM or SIGHUP is the command's to obey, the
     /// second is not.
-    fn tell(&mut self, told: AnySignal) -> Option<u8> {
+    fn tell(&mut self, told: AnySignal, runs: bool) -> Option<u8> {
         let code = code_when_told(told);
+        if !runs && let Some(code) = code_before_start(told) {
+            // It may run already; if it does not, somebody is being asked whether it may.
+            self.interrupted = Some((code, Instant::now() + LAST_OUTPUT_TIMEOUT));
+        }
         if code.is_some() && (self.ending.is_some() || !self.started.get()) {
             return code;
         }
@@ -254,11 +263,20 @@ fn code_when_told(signal: AnySignal) -> Option<u8> {
     }
 }
 
+/// Our exit code when this signal comes while there is no command that could obey it.
+fn code_before_start(signal: AnySignal) -> Option<u8> {
+    match signal {
+        AnySignal::Interrupt => Some(128 + 2),
+        AnySignal::Quit => Some(128 + 3),
+        _ => None,
+    }
+}
+
 /// Resolves at the first signal that ends us while there is no command yet.
 async fn told_to_end(signals: &mut Signals) -> u8 {
     loop {
         if let signals::Event::Told(signal) = signals.next().await
-            && let Some(code) = code_when_told(signal)
+            && let Some(code) = code_when_told(signal).or_else(|| code_before_start(signal))
         {
             return code;
         }

@@ -67,7 +67,10 @@ pub(super) async fn run(context: Context, args: Args) -> Outcome<u8> {
         let _ = rustix::fs::unlinkat(&run, name, rustix::fs::AtFlags::empty());
     }
     controller.shut_down().await;
-    tell_head(&controller.dirs);
+    // What could not start says why in one line.
+    if served.is_ok() {
+        tell_head(&controller.dirs);
+    }
     drop(lock);
     served.map(|()| 0)
 }

@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 
 use legion_protocol::process::TerminalSize;
-use rustix::termios::{OptionalActions, Termios, isatty, tcgetattr, tcgetwinsize, tcsetattr};
+use rustix::termios::{LocalModes, OptionalActions, Termios, isatty, tcgetattr, tcgetwinsize, tcsetattr};
 
 /// The terminal behind stdin in raw mode, until dropped.
 pub(super) struct RawMode {
@@ -12,7 +12,7 @@ pub(super) struct RawMode {
 }
 
 impl RawMode {
-    /// Switches to raw mode; `None` when stdin is no terminal.
+    /// Switches to raw mode, but for the keys that send signals; `None` when stdin is no terminal.
     pub(super) fn enter() -> std::io::Result<Option<Self>> {
         let stdin = rustix::stdio::stdin();
         if !isatty(stdin) {
@@ -22,8 +22,16 @@ impl RawMode {
         let before = tcgetattr(&terminal)?;
         let mut raw = before.clone();
         raw.make_raw();
+        raw.local_modes.insert(LocalModes::ISIG);
         tcsetattr(&terminal, OptionalActions::Now, &raw)?;
         Ok(Some(Self { terminal, before }))
+    }
+
+    /// Takes those keys, too.
+    pub(super) fn complete(&mut self) -> std::io::Result<()> {
+        let mut raw = tcgetattr(&self.terminal)?;
+        raw.make_raw();
+        Ok(tcsetattr(&self.terminal, OptionalActions::Now, &raw)?)
     }
 }
 

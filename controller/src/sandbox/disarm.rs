@@ -31,8 +31,8 @@ pub struct Disarmed {
     pub result: io::Result<String>,
 }
 
-/// Git directories that are there and were not: those found, and those they or new `.git` files lead to, as far as they lie
-/// in what the session could write.
+/// Git directories that are there and were not, as far as they lie in what the session could write: those found, and those
+/// they or new `.git` files lead to.
 pub fn made(before: &Plan, after: &Plan, new_names: &[PathBuf], writable: &[PathBuf]) -> BTreeSet<PathBuf> {
     let known: BTreeSet<&PathBuf> = before.git_dirs.iter().collect();
     let found: BTreeSet<PathBuf> = after.git_dirs.iter().cloned().collect();
@@ -40,8 +40,8 @@ pub fn made(before: &Plan, after: &Plan, new_names: &[PathBuf], writable: &[Path
     let named: BTreeSet<PathBuf> = named.filter_map(|path| git::target(path)).collect();
     let common = found.union(&named).filter(|dir| !known.contains(dir)).filter_map(|dir| git::common(dir));
     let led_to: BTreeSet<PathBuf> = common.chain(named.iter().cloned()).collect();
-    let led_to = led_to.into_iter().filter(|dir| writable.iter().any(|top| dir.starts_with(top)));
-    found.into_iter().chain(led_to).filter(|dir| !known.contains(dir)).collect()
+    let is_writable = |dir: &PathBuf| writable.iter().any(|top| dir.starts_with(top));
+    found.into_iter().chain(led_to).filter(|dir| is_writable(dir) && !known.contains(dir)).collect()
 }
 
 /// Sets aside what git on the host would run in a git directory.

@@ -4,6 +4,11 @@
 //! A `.git` file or link may point anywhere, and code inside a sandbox could have written it in an earlier session: a
 //! directory outside the workspace is mounted only if it points back, which only somebody outside can have arranged.
 
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use super::git_config;
@@ -17,6 +22,9 @@ const PLACEHOLDERS: [&str; 2] = ["hooks", "info"];
 
 /// How deep submodules of submodules are followed.
 const MAX_MODULE_DEPTH: usize = 8;
+
+/// Of a file that names a directory this much is read.
+const MAX_POINTER_BYTES: u64 = 64 << 10;
 
 /// Guards what `.git` in some directory of the workspace stands for.
 pub(super) fn found(scan: &mut Scan<'_>, path: &Path) {
@@ -126,15 +134,26 @@ pub(super) fn target(path: &Path) -> Option<PathBuf> {
 
 /// Where a git directory has its configuration and hooks, if that is elsewhere.
 pub(super) fn common(git_dir: &Path) -> Option<PathBuf> {
-    let common = std::fs::read_to_string(git_dir.join("commondir")).ok()?;
-    git_dir.join(common.trim_end_matches('\n')).canonicalize().ok()
+    named_in(&git_dir.join("commondir"), b"")
 }
 
 /// What a `.git` file says.
 fn pointed_to(file: &Path) -> Option<PathBuf> {
-    let text = std::fs::read_to_string(file).ok()?;
-    let target = text.strip_prefix("gitdir:")?.trim();
-    file.parent()?.join(target).canonicalize().ok().filter(|path| path.is_dir())
+    named_in(file, b"gitdir: ").filter(|path| path.is_dir())
+}
+
+/// The real path that a file names after a prefix, read as git does: without line ends at the end, up to a NUL, relative to
+/// the directory of the file. An agent may have put anything there: a pipe without a writer must not hold us up.
+fn named_in(file: &Path, prefix: &[u8]) -> Option<PathBuf> {
+    let opened = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(file).ok()?;
+    if !opened.metadata().ok()?.is_file() {
+        return None;
+    }
+    let mut text = Vec::new();
+    opened.take(MAX_POINTER_BYTES).read_to_end(&mut text).ok()?;
+    let end = text.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r'))? + 1;
+    let text = text.get(..end)?.split(|byte| *byte == 0).next()?.strip_prefix(prefix)?;
+    file.parent()?.join(OsStr::from_bytes(text)).canonicalize().ok()
 }
 
 /// A `.git` file: of a linked worktree or a submodule.
@@ -143,8 +162,7 @@ fn pointer(scan: &mut Scan<'_>, file: &Path, git_dir_path: &Path, worktree: &Pat
         return git_dir(scan, git_dir_path, worktree);
     }
     let mounted = || {
-        let common = std::fs::read_to_string(git_dir_path.join("commondir")).unwrap_or_default();
-        let top = git_dir_path.join(common.trim()).canonicalize().ok()?;
+        let top = common(git_dir_path).or_else(|| git_dir_path.canonicalize().ok())?;
         scan.mounted.iter().any(|mounted| top.starts_with(mounted)).then_some(top)
     };
     let Some(top) = points_back(git_dir_path, file).or_else(mounted) else {
@@ -162,10 +180,7 @@ fn pointer(scan: &mut Scan<'_>, file: &Path, git_dir_path: &Path, worktree: &Pat
 /// directory of a submodule.
 fn points_back(git_dir: &Path, file: &Path) -> Option<PathBuf> {
     let worktree = file.parent()?.canonicalize().ok()?;
-    let read = |name: &str| std::fs::read_to_string(git_dir.join(name)).ok();
-    if let (Some(back), Some(common)) = (read("gitdir"), read("commondir")) {
-        let back = git_dir.join(back.trim()).canonicalize().ok()?;
-        let common = git_dir.join(common.trim()).canonicalize().ok()?;
+    if let (Some(back), Some(common)) = (named_in(&git_dir.join("gitdir"), b""), common(git_dir)) {
         let belongs = back == file.canonicalize().ok()? && git_dir.parent()? == common.join("worktrees");
         return belongs.then_some(common);
     }

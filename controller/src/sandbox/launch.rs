@@ -296,6 +296,9 @@ async fn read_status(pipe: &mut pipe::Receiver) -> io::Result<BTreeMap<String, u
     let mut pipe = BufReader::new(pipe).take(MAX_SANDBOX_STATUS_BYTES as u64);
     let mut line = String::new();
     pipe.read_line(&mut line).await?;
+    if line.is_empty() {
+        return Err(io::Error::other("bwrap ended before there was any"));
+    }
     Ok(serde_json::from_str(&line)?)
 }
 

@@ -166,7 +166,12 @@ impl Session {
         let writable: Vec<PathBuf> =
             [self.workspace.path.clone()].into_iter().chain(external).chain(mounted).collect();
         let made = disarm::made(before, after, new, &writable);
-        for disarmed in made.iter().take(MAX_NEW_NAMES).flat_map(|dir| disarm::disarm(dir)) {
+        let mut told = 0;
+        for disarmed in made.iter().flat_map(|dir| disarm::disarm(dir)) {
+            told += 1;
+            if told > MAX_NEW_NAMES {
+                continue;
+            }
             let path = disarmed.path.display();
             let reason = match disarmed.result {
                 Ok(done) => format!("git on the host would have run programs of the session: {done}"),
@@ -177,6 +182,10 @@ impl Session {
             tracing::warn!(session = self.id, "{path}: {reason}");
             let reason = controller.redactor.text(&reason);
             self.record_path(controller, Event::PathSetAside, &disarmed.path, reason);
+        }
+        if told > MAX_NEW_NAMES {
+            let more = format!("the same of {} more paths, which are not named", told - MAX_NEW_NAMES);
+            self.record_path(controller, Event::PathSetAside, &self.workspace.path, more);
         }
     }
 

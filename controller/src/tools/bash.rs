@@ -61,37 +61,52 @@ pub(super) async fn run(remote: &Remote, arguments: Arguments, progress: &mut dy
             progress(&text);
         }
     };
-    let end = match timeout_at(deadline, follow(&mut process, &mut take)).await {
-        Ok(Some(end)) => end,
-        Ok(None) => return Err(gone(&remote.client.why_ended().unwrap_or_default())),
+    let exited = match timeout_at(deadline, exit(&mut process, &mut take)).await {
+        Ok(Some((code, limit))) => {
+            Some(End::Exited { code, limit, closed: rest(&mut process, &mut take).await })
+        }
+        Ok(None) => None,
         Err(_) => {
             process.kill();
             // What it had written belongs to the answer; its end is all that is waited for.
-            let _ = timeout(TOOL_KILL_TIMEOUT, follow(&mut process, &mut take)).await;
-            End::TimedOut
+            let killed = async {
+                if exit(&mut process, &mut take).await.is_some() {
+                    rest(&mut process, &mut take).await;
+                }
+            };
+            let _ = timeout(TOOL_KILL_TIMEOUT, killed).await;
+            Some(End::TimedOut)
         }
+    };
+    let Some(end) = exited else {
+        return Err(gone(&remote.client.why_ended().unwrap_or_default()));
     };
     Ok(answer(&arguments, &output, &end, allowed))
 }
 
-/// Takes output until the command has ended; `None` when the connection ended before.
-async fn follow(process: &mut Process, take: &mut impl FnMut(&[u8])) -> Option<End> {
-    let (code, limit) = loop {
+/// Takes output until the command has ended: its exit code, and the limit that ended it. `None` when the connection ended
+/// before.
+async fn exit(process: &mut Process, take: &mut impl FnMut(&[u8])) -> Option<(i32, Option<String>)> {
+    loop {
         match process.next().await? {
             Event::Output(_, bytes) => take(&bytes),
-            Event::Exited { code, limit } => break (code, limit),
+            Event::Exited { code, limit } => return Some((code, limit)),
             Event::Closed => return None,
         }
-    };
-    let closed = loop {
-        match timeout(TOOL_OUTPUT_GRACE, process.next()).await {
+    }
+}
+
+/// Takes what comes after the exit for a moment, however much something left in the background prints; whether that was all.
+async fn rest(process: &mut Process, take: &mut impl FnMut(&[u8])) -> bool {
+    let until = Instant::now() + TOOL_OUTPUT_GRACE;
+    loop {
+        match timeout_at(until, process.next()).await {
             Ok(Some(Event::Output(_, bytes))) => take(&bytes),
             Ok(Some(Event::Exited { .. })) => {}
-            Ok(Some(Event::Closed) | None) => break true,
-            Err(_) => break false,
+            Ok(Some(Event::Closed) | None) => return true,
+            Err(_) => return false,
         }
-    };
-    Some(End::Exited { code, limit, closed })
+    }
 }
 
 fn answer(arguments: &Arguments, output: &Clip, end: &End, allowed: Duration) -> Answer {

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::process::getpid;
 
 /// Files of a process that tell where its memory lies. What else is closed to others is closed to itself as well.
-const MAPS: [&str; 4] = ["maps", "numa_maps", "smaps", "smaps_rollup"];
+const MAPS: [&str; 5] = ["maps", "numa_maps", "smaps", "smaps_rollup", "stat"];
 
 /// Whether an opened file may be read.
 ///

@@ -11,6 +11,7 @@ use legion_tests::model_items::{apply_patch, exec, say};
 use legion_tests::scratch::Scratch;
 use legion_tests::settings::settings;
 use legion_tests::terminal::Terminal;
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::played::Played;
@@ -233,4 +234,24 @@ async fn a_desktop_is_told_without_secrets() {
     answer(&scratch, &["deny", question["id"].as_str().unwrap()]).await.assert_success();
     exec.finish().await;
     watch.0.stop().await;
+}
+
+/// Without an answer there is nothing to interrupt but the question.
+#[tokio::test]
+async fn whoever_asks_can_take_it_back() {
+    let scratch = Scratch::new();
+    legion::configure(&scratch, RULES);
+    let workspace = scratch.workspace().display().to_string();
+    let args = ["exec", "--workspace", &workspace, "--", "touch", "made"];
+    // There is a log to watch.
+    legion::run(&scratch, &["exec", "--workspace", &workspace, "--", "true"]).await.assert_success();
+    let child = Child::spawn("exec", legion::command(&scratch, &args));
+    Audit::wait(&scratch, "the question", |audit| {
+        audit.events("call").any(|record| record["decision"] == "ask")
+    })
+    .await;
+    child.signal(Signal::INT);
+    let finished = child.finish().await;
+    assert_eq!(finished.code(), 128 + 2, "{finished:#?}");
+    assert!(!scratch.workspace().join("made").exists());
 }

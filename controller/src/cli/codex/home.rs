@@ -79,7 +79,7 @@ impl CodexHome {
         for name in FILES {
             let (ours, own) = (self.path.join(name), self.own.join(name));
             let kept = match fs::symlink_metadata(&ours) {
-                Ok(meta) if meta.is_file() => replace(&ours, &own),
+                Ok(meta) if meta.is_file() => replace(&ours, &own).and_then(|()| relink(&own, &ours)),
                 Err(error) if error.kind() == io::ErrorKind::NotFound && name == LOGIN => remove(&own),
                 _ => Ok(()),
             };
@@ -93,11 +93,11 @@ impl CodexHome {
         let (ours, own) = (self.path.join(name), self.own.join(name));
         match fs::symlink_metadata(&ours) {
             Ok(meta) if meta.is_symlink() && fs::read_link(&ours)? == own => return Ok(()),
-            Ok(meta) if meta.is_symlink() => fs::remove_file(&ours)?,
+            Ok(meta) if meta.is_symlink() => return relink(&own, &ours),
             // A run that was killed could not keep it.
             Ok(meta) if meta.is_file() && FILES.iter().any(|file| name == *file) => {
                 replace(&ours, &own)?;
-                fs::remove_file(&ours)?;
+                return relink(&own, &ours);
             }
             Ok(_) => return Ok(()),
             Err(_) => {}
@@ -117,6 +117,15 @@ impl CodexHome {
         let (path, name) = (self.path.display(), name.to_string_lossy());
         Failure::unavailable(format_args!("cannot keep Codex's {name} in {path}: {error}"))
     }
+}
+
+/// Puts a link in the place of whatever is there, in one step: another run may look at it.
+fn relink(own: &Path, ours: &Path) -> io::Result<()> {
+    let mut new = ours.as_os_str().to_owned();
+    new.push(format!(".{}", std::process::id()));
+    remove(Path::new(&new))?;
+    std::os::unix::fs::symlink(own, &new)?;
+    fs::rename(&new, ours)
 }
 
 fn remove(path: &Path) -> io::Result<()> {

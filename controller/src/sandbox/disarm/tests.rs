@@ -85,16 +85,20 @@ fn an_ordinary_repository_is_left_alone() {
 fn what_new_names_lead_to_counts() {
     let (base, git_dir) = scratch();
     let root = base.path().canonicalize().unwrap();
-    let (common, hidden) = (root.join("common"), root.join("hidden"));
+    let (common, hidden) = (root.join("common"), root.join("hidden "));
     fs::create_dir(&common).unwrap();
     fs::create_dir(&hidden).unwrap();
-    fs::write(git_dir.join("commondir"), "../../common\n").unwrap();
+    fs::write(git_dir.join("commondir"), "../../common\r\n").unwrap();
     fs::create_dir(root.join("y")).unwrap();
-    fs::write(root.join("y/.git"), "gitdir: ../hidden\n").unwrap();
+    fs::write(root.join("y/.git"), "gitdir: ../hidden \n").unwrap();
+    fs::create_dir(root.join("z")).unwrap();
+    // Reading it would never end.
+    rustix::fs::mknodat(rustix::fs::CWD, root.join("z/.git"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)
+        .unwrap();
     let before = Plan { git_dirs: vec![root.join("old/.git")], ..Plan::default() };
     let after = Plan { git_dirs: vec![root.join("old/.git"), git_dir.clone()], ..Plan::default() };
-    let new_names = [git_dir.clone(), root.join("y/.git")];
+    let new_names = [git_dir.clone(), root.join("y/.git"), root.join("z/.git")];
     let found = made(&before, &after, &new_names, std::slice::from_ref(&root));
     assert_eq!(found, [common, hidden, git_dir.clone()].into());
-    assert_eq!(made(&before, &after, &new_names, &[]), [git_dir].into());
+    assert_eq!(made(&before, &after, &new_names, &[]), [].into(), "the owner's own, elsewhere");
 }

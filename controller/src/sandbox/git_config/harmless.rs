@@ -3,7 +3,7 @@
 //! Git has hundreds of variables and gets new ones, many of which start programs: so what is known to do no harm is
 //! listed, and everything else, what cannot be read plainly included, is no part of it.
 
-/// Sections and what of them does no harm; `*` is any name. `core.worktree`, `core.fsmonitor`, `submodule.*.update` and the
+/// Sections and what of them does no harm; `*` is any name, where values are colours or switches. `core.worktree`, `core.fsmonitor`, `submodule.*.update` and the
 /// filter of git-lfs depend on the value.
 const HARMLESS: [(&str, &[&str]); 27] = [
     ("advice", &["*"]),
@@ -71,16 +71,45 @@ const HARMLESS: [(&str, &[&str]); 27] = [
             "worktreeconfig",
         ],
     ),
-    ("feature", &["*"]),
+    ("feature", &["experimental", "manyfiles"]),
     ("fetch", &["parallel", "prune", "prunetags", "recursesubmodules", "writecommitgraph"]),
-    ("gc", &["*"]),
-    ("index", &["*"]),
+    (
+        "gc",
+        &[
+            "auto",
+            "autodetach",
+            "autopacklimit",
+            "bigpackthreshold",
+            "cruftpacks",
+            "logexpiry",
+            "packrefs",
+            "pruneexpire",
+            "reflogexpire",
+            "reflogexpireunreachable",
+            "worktreepruneexpire",
+            "writecommitgraph",
+        ],
+    ),
+    ("index", &["recordendofindexentries", "recordoffsettable", "skiphash", "sparse", "threads", "version"]),
     ("init", &["defaultbranch"]),
     ("lfs", &["locksverify", "repositoryformatversion"]),
     ("log", &["date", "decorate", "follow"]),
     ("maintenance", &["auto", "strategy"]),
     ("merge", &["conflictstyle", "ff", "renamelimit", "renames"]),
-    ("pack", &["*"]),
+    (
+        "pack",
+        &[
+            "compression",
+            "depth",
+            "indexversion",
+            "packsizelimit",
+            "threads",
+            "usebitmaps",
+            "usesparse",
+            "window",
+            "windowmemory",
+        ],
+    ),
     ("pull", &["ff", "rebase"]),
     ("push", &["autosetupremote", "default", "followtags"]),
     ("rebase", &["autosquash", "autostash", "updaterefs"]),
@@ -99,8 +128,20 @@ const HARMLESS: [(&str, &[&str]); 27] = [
             "url",
         ],
     ),
-    ("rerere", &["*"]),
-    ("status", &["*"]),
+    ("rerere", &["autoupdate", "enabled"]),
+    (
+        "status",
+        &[
+            "aheadbehind",
+            "branch",
+            "relativepaths",
+            "renames",
+            "short",
+            "showstash",
+            "showuntrackedfiles",
+            "submodulesummary",
+        ],
+    ),
     (
         "submodule",
         &["active", "branch", "fetchrecursesubmodules", "ignore", "path", "recurse", "shallow", "url"],
@@ -231,6 +272,7 @@ mod tests {
             ("[core] fsmonitor = x\n", "[core]"),
             ("[include]\npath = x\n", "include.path"),
             ("[alias]\nst = !x\n", "alias.st"),
+            ("[gc]\nrecentObjectsHook = x\n", "gc.recentobjectshook"),
             ("[filter \"lfs\"]\nclean = sh x\n", "filter.clean"),
             ("[filter \"x\"]\nclean = git-lfs clean -- %f\n", "filter.clean"),
             ("[submodule \"x\"]\nupdate = !x\n", "submodule.update"),

@@ -352,3 +352,31 @@ async fn honest_repositories_are_left_alone() {
     assert_eq!(after.stdout, finished.stdout);
     assert!(finished.stdout.contains("[remote \"origin\"]"), "{finished:#?}");
 }
+
+/// What is found where a repository should be may be anything: looking at it ends.
+#[tokio::test]
+async fn pipes_and_devices_in_place_of_repositories_hold_nothing_up() {
+    let scratch = Scratch::new();
+    let project = Shape::Plain.make(&scratch).await;
+    let workspace = project.workspace.display().to_string();
+    let script = "mkdir a b c; mkfifo a/.git; ln -s /dev/zero b/.git; git init -q c; mkfifo c/.git/commondir";
+    for script in [script, "true"] {
+        let finished =
+            legion::run(&scratch, &["exec", "--workspace", &workspace, "--", "bash", "-c", script]).await;
+        finished.assert_success();
+    }
+}
+
+/// However many there are, each is looked at.
+#[tokio::test]
+async fn a_trap_behind_hundreds_of_repositories() {
+    let scratch = Scratch::new();
+    let project = Shape::Plain.make(&scratch).await;
+    let workspace = project.workspace.display().to_string();
+    let script = "mkdir -p a/{001..300}/.git; git init -q z; git -C z config core.fsmonitor /x";
+    let finished =
+        legion::run(&scratch, &["exec", "--workspace", &workspace, "--", "bash", "-c", script]).await;
+    finished.assert_success();
+    let config = std::fs::read_to_string(project.workspace.join("z/.git/config")).unwrap();
+    assert!(!config.contains("fsmonitor"), "{config}");
+}
