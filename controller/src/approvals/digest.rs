@@ -1,13 +1,14 @@
 //! What an answer is bound to: the exact call and the rule that asked.
 
 use ring::digest::{Context, SHA256};
+use serde_json::Value;
 
 use crate::audit::chain::hex;
 use crate::policy::{Action, Decision, What};
 
 /// SHA-256 over everything that makes a call this call. Each item is preceded by its length, so that no two calls read
-/// alike.
-pub fn of(persona: &str, action: &Action, decision: &Decision) -> String {
+/// alike. `frame` is the call itself: an action has no content.
+pub fn of(persona: &str, action: &Action, decision: &Decision, frame: &str) -> String {
     let mut context = Context::new(&SHA256);
     let mut put = |item: &[u8]| {
         context.update(&(item.len() as u64).to_be_bytes());
@@ -37,10 +38,26 @@ pub fn of(persona: &str, action: &Action, decision: &Decision) -> String {
             put(http.method.as_bytes());
             put(http.url.as_bytes());
             put(&[u8::from(http.follows)]);
+            put(params(frame).as_bytes());
         }
-        What::Other => put(b"other"),
+        What::Other => {
+            put(b"other");
+            put(params(frame).as_bytes());
+        }
     }
     hex(context.finish().as_ref())
+}
+
+/// The parameters of a call, without the names that a client gives to each of its calls anew.
+fn params(frame: &str) -> String {
+    const NAMES: [&str; 2] = ["requestId", "writeId"];
+    // The gate has parsed it before; what cannot be parsed is only like itself.
+    let Ok(mut frame) = serde_json::from_str::<Value>(frame) else { return frame.to_owned() };
+    let mut params = frame["params"].take();
+    if let Some(params) = params.as_object_mut() {
+        params.retain(|name, _| !NAMES.contains(&name.as_str()));
+    }
+    params.to_string()
 }
 
 #[cfg(test)]
@@ -48,7 +65,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::policy::action::{Places, Sight};
+    use crate::policy::action::{Http, Places, Sight};
     use crate::policy::{Because, Verdict};
 
     fn digest(argv: &[&str], cwd: &str, env: &[&str], rule: &str) -> String {
@@ -58,7 +75,24 @@ mod tests {
             Sight { places: &places, look: None }.command(owned(argv), None, Path::new(cwd), owned(env));
         let because = Because::Rule(rule.to_owned());
         let decision = Decision { verdict: Verdict::Ask, because, message: None, part: None };
-        of("default", &Action { method: "process/start", what }, &decision)
+        of("default", &Action { method: "process/start", what }, &decision, "{}")
+    }
+
+    #[test]
+    fn what_a_call_carries_is_part_of_it() {
+        let decision =
+            Decision { verdict: Verdict::Ask, because: Because::Rule("r".into()), message: None, part: None };
+        let http = What::Http(Http::new("POST", "https://example.com/", false));
+        for (method, what) in [("process/write", What::Other), ("http/request", http)] {
+            let action = Action { method, what };
+            let digest = |frame: &str| of("default", &action, &decision, frame);
+            let first = digest(r#"{"id":1,"params":{"processId":"7","chunk":"YQ==","writeId":"1"}}"#);
+            let again = digest(r#"{"id":2,"params":{"chunk":"YQ==","processId":"7","writeId":"2"}}"#);
+            assert_eq!(first, again, "{method}");
+            for other in [r#"{"processId":"7","chunk":"Yg=="}"#, r#"{"processId":"8","chunk":"YQ=="}"#] {
+                assert_ne!(first, digest(&format!(r#"{{"id":1,"params":{other}}}"#)), "{method} {other}");
+            }
+        }
     }
 
     #[test]

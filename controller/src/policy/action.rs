@@ -84,26 +84,29 @@ impl Sight<'_> {
         let mut command = Command::new(argv, alias, self.places.names(cwd), env);
         if let Some(look) = self.look {
             for part in &mut command.reading.parts {
-                part.exes =
-                    part.program().map(|program| self.programs(look, cwd, program)).unwrap_or_default();
+                if let Some(program) = part.program() {
+                    (part.exes, part.lost) = self.programs(look, cwd, program);
+                }
             }
         }
         What::Command(Box::new(command))
     }
 
-    fn programs(&self, look: &dyn Look, cwd: &Path, program: &str) -> Vec<Names> {
+    /// The names of a program's file, and whether links on its way could not be followed.
+    fn programs(&self, look: &dyn Look, cwd: &Path, program: &str) -> (Vec<Names>, bool) {
         let found = if program.contains('/') {
             PathUri::from_path(&cwd.join(program)).map(PathUri::into_path)
         } else {
             look.program(program)
         };
-        let Some(found) = found else { return Vec::new() };
-        let Some(resolved) = look.resolve(&found, true) else { return Vec::new() };
+        let Some(found) = found else { return (Vec::new(), true) };
+        let resolved = look.resolve(&found, true);
+        let lost = resolved.is_none();
         let mut names = vec![self.places.names(&found)];
-        if resolved != found {
-            names.push(self.places.names(&resolved));
-        }
-        names
+        names.extend(
+            resolved.filter(|resolved| *resolved != found).map(|resolved| self.places.names(&resolved)),
+        );
+        (names, lost)
     }
 
     /// A path of a call.
@@ -207,6 +210,8 @@ pub struct Names {
     pub absolute: Vec<PathBuf>,
     /// From the workspace; `.` is the workspace itself.
     pub relative: Option<PathBuf>,
+    /// The workspace itself, where that lies below this path.
+    pub below: Vec<PathBuf>,
 }
 
 /// The place a session's workspace has: it may have two names inside.
@@ -220,12 +225,21 @@ impl Places {
     /// All names of a normal absolute path.
     pub fn names(&self, path: &Path) -> Names {
         let below = self.workspace.iter().find_map(|workspace| path.strip_prefix(workspace).ok());
-        let Some(rest) = below else { return Names { absolute: vec![path.to_owned()], relative: None } };
+        let Some(rest) = below else {
+            // What is reached by one of its names is what the others name, too.
+            let above = self.workspace.iter().any(|workspace| workspace.starts_with(path));
+            let below = if above { self.workspace.clone() } else { Vec::new() };
+            return Names { absolute: vec![path.to_owned()], relative: None, below };
+        };
         if rest.as_os_str().is_empty() {
-            return Names { absolute: self.workspace.clone(), relative: Some(PathBuf::from(".")) };
+            return Names {
+                absolute: self.workspace.clone(),
+                relative: Some(PathBuf::from(".")),
+                below: Vec::new(),
+            };
         }
         let absolute = self.workspace.iter().map(|workspace| workspace.join(rest)).collect();
-        Names { absolute, relative: Some(rest.to_owned()) }
+        Names { absolute, relative: Some(rest.to_owned()), below: Vec::new() }
     }
 }
 

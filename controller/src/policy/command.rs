@@ -21,6 +21,8 @@ pub struct Part {
     pub guess: bool,
     /// Where its program lies, under all names; filled in only when a rule asks for it.
     pub exes: Vec<Names>,
+    /// Whether links on the way to it could not be followed.
+    pub lost: bool,
 }
 
 impl Part {

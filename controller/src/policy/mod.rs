@@ -182,6 +182,9 @@ impl Policy {
                 None => (self.default, Because::Default),
             },
             Unit::Opaque(why) => (self.opaque, Because::Opaque((*why).to_owned())),
+            Unit::Touch(touch) if touch.lost => {
+                (self.opaque, Because::Opaque("where links on its way lead cannot be seen".to_owned()))
+            }
             Unit::Http(http) if http.host.is_none() => {
                 (self.opaque, Because::Opaque("the URL does not show its host plainly".to_owned()))
             }

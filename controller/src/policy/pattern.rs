@@ -74,10 +74,13 @@ impl PathPattern {
 
     /// Whether it may match the path or something below it.
     pub fn matches_below(&self, names: &Names) -> bool {
-        let is_above = |path: &&Path| {
-            self.base.starts_with(path) || *path == Path::new(".") || path.starts_with(&self.base)
+        let is_above = |path: &Path| {
+            self.base.starts_with(path) || path == Path::new(".") || path.starts_with(&self.base)
         };
-        self.matches(names) || self.names(names).iter().any(is_above)
+        let in_workspace = |workspace: &PathBuf| self.is_relative() || is_above(workspace);
+        self.matches(names)
+            || self.names(names).into_iter().any(is_above)
+            || names.below.iter().any(in_workspace)
     }
 
     /// Whether it matches the path and everything below it.
@@ -191,6 +194,8 @@ mod tests {
         assert!(below("a/b/secret", "/srv/p/a") && below("a/b/secret", "/srv/p"));
         assert!(below("**/secret", "/srv/p/x"), "something below x may be called secret");
         assert!(!below("a/b/secret", "/srv/p/x") && !below("a/*", "/etc"));
+        assert!(below("a/b/secret", "/srv") && below("/workspace/a", "/srv") && below("/srv/p/a", "/"));
+        assert!(!below("/var/x", "/srv") && !below("a/b/secret", "/sr"));
         let tree =
             |pattern: &str, path: &str| PathPattern::parse(pattern).unwrap().matches_tree(&names(path));
         assert!(tree("target/**", "/srv/p/target/x") && tree("target/**", "/srv/p/target"));

@@ -220,6 +220,7 @@ impl Rule {
     /// Whether it names these very arguments, so that nothing in them need be understood.
     pub(super) fn is_exactly(&self, command: &Command) -> bool {
         self.argv.as_ref().is_some_and(|argv| *argv == command.argv)
+            && (command.alias.is_none() || command.alias.as_ref() == command.argv.first())
             && (self.cwd.is_empty() || self.cwd.iter().any(|pattern| pattern.matches(&command.cwd)))
             && self.covers_client_variables(command)
     }
@@ -248,7 +249,7 @@ impl Rule {
     }
 
     fn covers_program(&self, command: &Command, part: &Part) -> bool {
-        let unknown = part.exes.is_empty() || command.reading.moved && part.is_relative();
+        let unknown = part.exes.is_empty() || part.lost || command.reading.moved && part.is_relative();
         let is_meant = |exe: &Names| self.exe.iter().any(|pattern| pattern.matches(exe));
         !unknown && part.exes.iter().all(is_meant)
     }

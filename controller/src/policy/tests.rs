@@ -286,3 +286,48 @@ fn a_program_that_runs_elsewhere_is_not_in_the_working_directory() {
         assert_eq!(verdict(elsewhere), Verdict::Deny, "{elsewhere}");
     }
 }
+
+#[test]
+fn where_links_cannot_be_followed_only_deny_rules_count() {
+    let policy = policy(
+        r#"
+        default = "allow"
+        opaque = "ask"
+        [[rule]]
+        id = "tmp"
+        path = "/tmp/**"
+        decision = "allow"
+        [[rule]]
+        id = "key"
+        path = "/tmp/key"
+        decision = "deny"
+        "#,
+    );
+    let verdict = |path: &str, lost: bool| {
+        let touch = Touch {
+            op: Op::Read,
+            path: path.into(),
+            names: vec![places().names(Path::new(path))],
+            lost,
+            tree: false,
+        };
+        policy.decide(&Action { method: "fs/readFile", what: What::Files(vec![touch]) }).verdict
+    };
+    assert_eq!(verdict("/tmp/a", false), Verdict::Allow);
+    assert_eq!(verdict("/tmp/a", true), Verdict::Ask);
+    assert_eq!(verdict("/home/a", true), Verdict::Ask);
+    assert_eq!(verdict("/tmp/key", true), Verdict::Deny);
+}
+
+#[test]
+fn exact_arguments_are_not_those_of_another_name() {
+    let policy = policy("default = 'deny'\n[[rule]]\nid = 'x'\nargv = ['busybox', 'x']\ndecision = 'allow'");
+    let verdict = |alias: Option<&str>| {
+        let argv = vec!["busybox".to_owned(), "x".to_owned()];
+        let command = Command::new(argv, alias, places().names(Path::new("/srv/p")), Vec::new());
+        policy.decide(&Action { method: "process/start", what: What::Command(Box::new(command)) }).verdict
+    };
+    assert_eq!(verdict(None), Verdict::Allow);
+    assert_eq!(verdict(Some("busybox")), Verdict::Allow);
+    assert_eq!(verdict(Some("sh")), Verdict::Deny);
+}

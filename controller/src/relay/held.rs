@@ -59,7 +59,7 @@ impl Connection {
         held: &HeldCalls,
     ) -> Result<bool, Refused> {
         let Some(id) = forwarded.id.clone() else { return Ok(false) };
-        let digest = digest::of(&self.session.persona.name, &decided.action, &decided.decision);
+        let digest = digest::of(&self.session.persona.name, &decided.action, &decided.decision, text);
         let workspace = self.session.workspace.path.display().to_string();
         let approvals = &self.controller.approvals;
         if let Some(scope) = approvals.take(&self.session.id, &workspace, &digest) {
@@ -115,7 +115,7 @@ impl Connection {
                 parts.into_iter().flatten().collect::<Vec<_>>().join(" → ")
             )
         } else {
-            words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
+            typed(&words, object.arg0.as_deref())
         };
         Question {
             id: String::new(),
@@ -123,7 +123,7 @@ impl Connection {
             persona: self.session.persona.name.clone(),
             workspace,
             method: forwarded.method.name().to_owned(),
-            call: call.chars().take(MAX_QUESTION_CHARS).collect(),
+            call: shortened(&call),
             cwd: object.cwd,
             rule: decision.rule().map(str::to_owned),
             why: judge.redactor.text(&why),
@@ -203,6 +203,23 @@ impl Connection {
     }
 }
 
+/// A command as a shell would take it, with the name that the program is told it has.
+fn typed(words: &[String], alias: Option<&str>) -> String {
+    let told = alias.filter(|alias| words.first().is_none_or(|first| first != alias));
+    let told = told.into_iter().flat_map(|alias| ["exec".to_owned(), "-a".to_owned(), quoted(alias)]);
+    told.chain(words.iter().map(|word| quoted(word))).collect::<Vec<_>>().join(" ")
+}
+
+/// As much of a text as a question shows; that something is missing shows, too.
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(MAX_QUESTION_CHARS) {
+        Some((end, _)) => {
+            format!("{}… [{} more characters]", &text[..end], text[end..].chars().count())
+        }
+        None => text.to_owned(),
+    }
+}
+
 /// A word as a shell would take it; plain words stay as they are.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "-_./=:,@%+".contains(c);
@@ -221,5 +238,15 @@ mod tests {
         assert_eq!(quoted("git"), "git");
         assert_eq!(quoted("it's a b"), "'it'\\''s a b'");
         assert_eq!(quoted(""), "''");
+        let words = ["busybox".to_owned(), "a b".to_owned()];
+        assert_eq!(typed(&words, Some("busybox")), "busybox 'a b'");
+        assert_eq!(typed(&words, Some("rm")), "exec -a rm busybox 'a b'");
+    }
+
+    #[test]
+    fn a_call_that_is_cut_says_so() {
+        let whole = "é".repeat(MAX_QUESTION_CHARS);
+        assert_eq!(shortened(&whole), whole);
+        assert_eq!(shortened(&format!("{whole}xyz")), format!("{whole}… [3 more characters]"));
     }
 }

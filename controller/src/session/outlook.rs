@@ -8,12 +8,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 use super::Session;
-use crate::config::{MountAt, Persona};
+use crate::config::{Mount, MountAt, Persona, View};
 use crate::controller::Controller;
 use crate::gate::Judge;
 use crate::limits::MAX_LINKS;
 use crate::policy::action::{Look, Places};
 use crate::policy::{Rules, Sight};
+use crate::sandbox::argv::is_shown;
 use crate::sandbox::spec::WORKSPACE;
 
 /// Where programs are looked for inside.
@@ -35,12 +36,29 @@ pub struct Outlook {
     /// On the host.
     workspace: PathBuf,
     places: Places,
+    view: View,
+    mounts: Vec<Mount>,
+}
+
+/// What is known outside of a path inside.
+enum Spot {
+    /// It is this path of the host.
+    Host(PathBuf),
+    /// It is no link.
+    NoLink,
+    /// Only the sandbox knows: it may be a link that was made there.
+    Hidden,
 }
 
 impl Outlook {
     /// The view a persona has of a workspace.
     pub fn new(persona: &Persona, workspace: &Path) -> Self {
-        Self { workspace: workspace.to_owned(), places: places(persona, workspace) }
+        Self {
+            workspace: workspace.to_owned(),
+            places: places(persona, workspace),
+            view: persona.view,
+            mounts: persona.mounts.clone(),
+        }
     }
 
     /// Names of the workspace.
@@ -48,13 +66,41 @@ impl Outlook {
         &self.places
     }
 
-    /// Where on the host a path inside lies. Outside the workspace both have the same name, or there is no link.
-    fn on_host(&self, path: &Path) -> PathBuf {
-        match self.places.names(path).relative {
-            Some(rest) if rest == Path::new(".") => self.workspace.clone(),
-            Some(rest) => self.workspace.join(rest),
-            None => path.to_owned(),
+    /// What a path inside is: `/tmp`, the home, `/dev` and `/proc` are the sandbox's own.
+    fn spot(&self, path: &Path) -> Spot {
+        let rest = self.places.names(path).relative;
+        // Mounts in the workspace come after it, the others before.
+        let covers = |mount: &&Mount| {
+            path.starts_with(&mount.to) && self.places.names(&mount.to).relative.is_some() == rest.is_some()
+        };
+        if let Some(mount) = self.mounts.iter().rev().find(covers) {
+            return mounted(mount, path);
         }
+        if let Some(rest) = rest {
+            return if rest == Path::new(".") { Spot::NoLink } else { Spot::Host(self.workspace.join(rest)) };
+        }
+        let mut parts = path.components().skip(1);
+        let Some(Component::Normal(top)) = parts.next() else { return Spot::NoLink };
+        let is_top = parts.next().is_none();
+        // Nothing inside can change the root directory. Other parts of the host may be covered by what is private.
+        if is_shown(View::Minimal, top) || !is_top && top == "etc" || is_top && is_shown(self.view, top) {
+            return Spot::Host(path.to_owned());
+        }
+        let mut ends = self.places.workspace.iter().chain(self.mounts.iter().map(|mount| &mount.to));
+        if is_top || ends.any(|end| end.starts_with(path)) { Spot::NoLink } else { Spot::Hidden }
+    }
+}
+
+/// What a path at or below a mount is.
+fn mounted(mount: &Mount, path: &Path) -> Spot {
+    let Ok(rest) = path.strip_prefix(&mount.to) else { return Spot::Hidden };
+    let is_itself = rest.as_os_str().is_empty();
+    match &mount.from {
+        // It may have been left out.
+        Some(from) if !from.exists() => Spot::Hidden,
+        _ if is_itself => Spot::NoLink,
+        Some(from) => Spot::Host(from.join(rest)),
+        None => Spot::Hidden,
     }
 }
 
@@ -72,8 +118,13 @@ impl Look for Outlook {
             if !last && rest.is_empty() {
                 return Some(next);
             }
-            match std::fs::read_link(self.on_host(&next)) {
-                Ok(target) => {
+            let link = match self.spot(&next) {
+                Spot::Host(path) => std::fs::read_link(path).ok(),
+                Spot::NoLink => None,
+                Spot::Hidden => return None,
+            };
+            match link {
+                Some(target) => {
                     links += 1;
                     if links > MAX_LINKS {
                         return None;
@@ -83,7 +134,7 @@ impl Look for Outlook {
                     }
                     rest.extend(parts(&target));
                 }
-                Err(_) => done = next,
+                None => done = next,
             }
         }
         Some(done)
@@ -119,24 +170,51 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
+    use crate::config::MountMode;
 
     #[test]
     fn links_are_followed_as_they_lead_inside() {
         let dir = tempfile::tempdir().unwrap();
         let workspace = dir.path().canonicalize().unwrap();
         let places = Places { workspace: vec!["/workspace".into()] };
-        let outlook = Outlook { workspace: workspace.clone(), places };
+        let mount = |mode, from: Option<&str>, to: &str| Mount {
+            mode,
+            from: from.map(|name| workspace.join(name)),
+            to: to.into(),
+        };
+        let mounts = vec![
+            mount(MountMode::Ro, Some("real"), "/data/shown"),
+            mount(MountMode::RoTry, Some("missing"), "/data/missing"),
+            mount(MountMode::Tmpfs, None, "/workspace/private"),
+        ];
+        let outlook = Outlook { workspace: workspace.clone(), places, view: View::Minimal, mounts };
         std::fs::create_dir(workspace.join("real")).unwrap();
         symlink("real", workspace.join("a")).unwrap();
         symlink("/workspace/a/../real", workspace.join("b")).unwrap();
-        symlink("/nowhere/x", workspace.join("out")).unwrap();
+        symlink("/usr/nowhere/x", workspace.join("out")).unwrap();
+        symlink("/tmp/x", workspace.join("tmp")).unwrap();
+        symlink("/workspace/a", workspace.join("real/back")).unwrap();
         symlink("loop", workspace.join("loop")).unwrap();
         for (path, last, expected) in [
             ("/workspace/a/f", true, Some("/workspace/real/f")),
             ("/workspace/b/f", true, Some("/workspace/real/f")),
             ("/workspace/a", false, Some("/workspace/a")),
             ("/workspace/b", true, Some("/workspace/real")),
-            ("/workspace/out", true, Some("/nowhere/x")),
+            ("/workspace/out", true, Some("/usr/nowhere/x")),
+            ("/workspace/tmp", true, None),
+            ("/tmp", true, Some("/tmp")),
+            ("/tmp/s", false, Some("/tmp/s")),
+            ("/tmp/s", true, None),
+            ("/tmp/s/key", false, None),
+            ("/dev/fd/3", true, None),
+            ("/dev/shm/s/key", true, None),
+            ("/home/legion/s/key", true, None),
+            ("/proc/1/root/workspace/real", true, None),
+            ("/proc/self/cwd/real", true, None),
+            ("/data/shown/back/f", true, Some("/workspace/real/f")),
+            ("/data/shown/f", true, Some("/data/shown/f")),
+            ("/data/missing/f", true, None),
+            ("/workspace/private/s", true, None),
             ("/workspace/loop", true, None),
             ("/workspace/new/file", true, Some("/workspace/new/file")),
         ] {
