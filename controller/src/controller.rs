@@ -200,20 +200,24 @@ impl Controller {
         });
     }
 
-    /// Writes a record of something that has happened already and cannot be refused any more.
+    /// Writes a record of something that has happened already and cannot be refused any more. While it cannot be written
+    /// it is kept.
     pub fn note(&self, record: &Record) {
-        if let Err(error) = self.record(record) {
-            tracing::error!(%error, event = ?record.event, "a record is lost");
-        }
+        self.unsigned.notify_one();
+        self.keep(record);
+        self.flush();
     }
 
     /// Notes what became of a call: soon, together with what else is noted in the window.
     pub fn note_outcome(&self, record: &Record) {
-        match self.audit.borrow_mut().defer(record) {
-            Ok(false) => self.deferred.notify_one(),
-            Ok(true) => self.flush(),
-            Err(error) => tracing::error!(%error, "an outcome is lost"),
-        }
+        if self.keep(record) { self.flush() } else { self.deferred.notify_one() }
+    }
+
+    /// Keeps a record, or counts it as lost; whether it is time to flush.
+    fn keep(&self, record: &Record) -> bool {
+        let kept = self.audit.borrow_mut().defer(record);
+        kept.inspect_err(|error| tracing::error!(%error, event = ?record.event, "a record is lost"))
+            .unwrap_or(false)
     }
 
     fn flush(&self) {

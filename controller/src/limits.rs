@@ -124,6 +124,9 @@ pub const MAX_RECORD_ITEMS: usize = 256;
 /// Longest line of the audit log: the bound on a reader, far above what the two bounds before allow for honest calls.
 pub const MAX_RECORD_LINE_BYTES: usize = 4 << 20;
 
+/// Longest record in such a line: what is left beside its number and its two hashes.
+pub const MAX_RECORD_BYTES: usize = MAX_RECORD_LINE_BYTES - 256;
+
 /// Longest a file of the audit log gets unless the configuration says otherwise: what an editor still opens.
 pub const DEFAULT_AUDIT_FILE_BYTES: u64 = 64 << 20;
 
@@ -142,8 +145,11 @@ pub const MAX_KEY_BYTES: u64 = 4 << 10;
 /// How far the clock may be put right without a record: what time services do all day.
 pub const CLOCK_TOLERANCE: Duration = Duration::from_secs(1);
 
-/// Outcomes kept while nothing can be written; beyond it they are counted.
+/// Records kept while nothing can be written; beyond it they are counted.
 pub const MAX_KEPT_RECORDS: usize = 4 * MAX_DEFERRED_RECORDS;
+
+/// Bytes of such records after which no more are kept: refused calls may be long.
+pub const MAX_KEPT_RECORD_BYTES: usize = 16 << 20;
 
 /// Milliseconds between two records of what was lost.
 pub const LOSS_INTERVAL: i64 = 10_000;

@@ -7,12 +7,18 @@ use super::checkpoint::Signer;
 use super::clock::Moment;
 use super::mark::Mark;
 use super::record::{Event, Record};
-use crate::limits::{CHECKPOINT_RECORDS, MAX_RECORD_LINE_BYTES};
+use crate::limits::{CHECKPOINT_RECORDS, MAX_RECORD_BYTES};
 
 /// A record's text without its number: the time comes first, the opening brace with the number is added when it is
 /// written.
+///
+/// # Errors
+/// It is too long for a line: were it kept, nothing after it could ever be written.
 pub fn entry(record: &Record, at: Moment) -> io::Result<String> {
     let body = serde_json::to_string(record)?;
+    if body.len() > MAX_RECORD_BYTES {
+        return Err(io::Error::other(format!("a record of {} bytes is too long", body.len())));
+    }
     // `body` is an object with at least one member.
     Ok(format!("\"time\":\"{:.3}\",{}", at.wall, &body[1..]))
 }
@@ -45,12 +51,13 @@ impl<'a> Batch<'a> {
         if self.done.head.seq.saturating_sub(self.done.signed) >= CHECKPOINT_RECORDS {
             self.sign()?;
         }
-        self.chain(rest)
+        self.chain(rest);
+        Ok(())
     }
 
     /// Adds an entry that must be the first of a file, whatever is due.
-    pub fn begin(&mut self, rest: &str) -> io::Result<()> {
-        self.chain(rest)
+    pub fn begin(&mut self, rest: &str) {
+        self.chain(rest);
     }
 
     /// The lines, with a checkpoint at the end if that is wanted and something has none after it.
@@ -63,21 +70,17 @@ impl<'a> Batch<'a> {
 
     fn sign(&mut self) -> io::Result<()> {
         let mark = Mark::Checkpoint(self.signer.sign(&self.done.head));
-        self.chain(&entry(&Record::new(Event::Checkpoint).marked(mark), self.now)?)?;
+        self.chain(&entry(&Record::new(Event::Checkpoint).marked(mark), self.now)?);
         self.done.signed = self.done.head.seq;
         Ok(())
     }
 
-    fn chain(&mut self, rest: &str) -> io::Result<()> {
+    fn chain(&mut self, rest: &str) {
         let seq = self.done.head.seq + 1;
         let entry = format!("{{\"seq\":{seq},{rest}");
         let hash = chain::link(&self.done.head.hash, &entry);
         let line = chain::line(&entry, &self.done.head.hash, &hash);
-        if line.len() > MAX_RECORD_LINE_BYTES {
-            return Err(io::Error::other(format!("a record of {} bytes is too long", line.len())));
-        }
         self.done.text.push_str(&line);
         self.done.head = Head { seq, hash };
-        Ok(())
     }
 }

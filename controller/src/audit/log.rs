@@ -27,7 +27,7 @@ use super::{DIRECTORY, files, keys};
 use crate::config::AuditOptions;
 use crate::dirs;
 use crate::failure::{Failure, Outcome};
-use crate::limits::{LOSS_INTERVAL, MAX_DEFERRED_RECORDS, MAX_KEPT_RECORDS};
+use crate::limits::{LOSS_INTERVAL, MAX_DEFERRED_RECORDS, MAX_KEPT_RECORD_BYTES, MAX_KEPT_RECORDS};
 
 /// An open log.
 pub struct AuditLog {
@@ -117,14 +117,16 @@ impl AuditLog {
     /// Keeps a record to be written with the next one, or by [`Self::flush`]; whether it is time to flush.
     ///
     /// # Errors
-    /// Nothing could be written for so long that there is no more room.
+    /// It is too long, or nothing could be written for so long that there is no more room: it is counted as lost.
     pub fn defer(&mut self, record: &Record) -> io::Result<bool> {
-        if self.deferred.len() >= MAX_KEPT_RECORDS {
-            self.lost += 1;
-            return Err(io::Error::other("too many records wait to be written"));
-        }
-        self.push(record)?;
+        let room = if self.is_full() { self.flush() } else { Ok(()) };
+        room.and_then(|()| self.push(record)).inspect_err(|_| self.lost += 1)?;
         Ok(self.deferred.len() >= MAX_DEFERRED_RECORDS)
+    }
+
+    fn is_full(&self) -> bool {
+        let bytes = || self.deferred.iter().map(String::len).sum::<usize>();
+        self.deferred.len() >= MAX_KEPT_RECORDS || bytes() >= MAX_KEPT_RECORD_BYTES
     }
 
     #[cfg(test)]
@@ -291,15 +293,15 @@ impl AuditLog {
         let is_gap = |(event, _): &(Event, String)| *event == Event::Gap;
         let (gap, others) = self.findings.split_at(usize::from(self.findings.first().is_some_and(is_gap)));
         for (_, entry) in gap {
-            batch.begin(entry)?;
+            batch.begin(entry);
         }
         if self.length == 0 && self.number > 1 {
             let Head { seq, hash } = self.head.clone();
             let rotation = Rotation { file: files::name(self.number - 1), seq, head: hash };
-            batch.begin(&entry(&Record::new(Event::LogRotated).marked(Mark::Rotation(rotation)), now)?)?;
+            batch.begin(&entry(&Record::new(Event::LogRotated).marked(Mark::Rotation(rotation)), now)?);
         }
         for (_, entry) in others {
-            batch.begin(entry)?;
+            batch.begin(entry);
         }
         for entry in &self.deferred {
             batch.add(entry)?;

@@ -10,7 +10,7 @@ use super::clock::Moment;
 use super::verify::{self, Expected, Report};
 use super::*;
 use crate::config::AuditOptions;
-use crate::limits::CHECKPOINT_RECORDS;
+use crate::limits::{CHECKPOINT_RECORDS, MAX_KEPT_RECORDS, MAX_RECORD_BYTES};
 
 mod shared;
 
@@ -162,6 +162,33 @@ fn deferred_records_keep_their_place_and_are_not_lost() {
     assert_eq!(scene.verify().head.seq, 6, "five and a checkpoint");
     let text = scene.text(1);
     assert!(text.find("first").unwrap() < text.find("second").unwrap());
+}
+
+#[test]
+fn records_that_cannot_be_written_are_kept_while_there_is_room_and_then_counted() {
+    let scene = Scene::small();
+    let mut log = scene.open();
+    // Nothing can be written once the first file is full.
+    std::fs::create_dir_all(scene.file(2)).unwrap();
+    while log.append(&record()).is_ok() {}
+    (0..MAX_KEPT_RECORDS).for_each(|_| assert!(log.defer(&record().because("kept")).is_ok()));
+    (0..2).for_each(|_| assert!(log.defer(&record().because("lost")).is_err()));
+    std::fs::remove_dir(scene.file(2)).unwrap();
+    log.defer(&record().because("kept")).unwrap();
+    drop(log);
+    let text: String = scene.files().into_iter().map(|number| scene.text(number)).collect();
+    assert_eq!(text.matches("\"kept\"").count(), MAX_KEPT_RECORDS + 1);
+    assert!(!text.contains("\"lost\"") && text.contains("\"dropped\":2"));
+    assert_eq!(scene.verify().findings, [""; 0]);
+}
+
+#[test]
+fn a_record_that_is_too_long_is_counted_and_keeps_no_other_from_being_written() {
+    let scene = Scene::new();
+    let mut log = scene.open();
+    log.defer(&record().because("x".repeat(MAX_RECORD_BYTES))).unwrap_err();
+    assert_eq!(log.append(&record()).unwrap(), 2);
+    assert!(scene.text(1).contains("\"dropped\":1"));
 }
 
 #[test]

@@ -110,6 +110,8 @@ async fn without_room_for_a_record_nothing_is_done() {
     assert!(!message.contains(scratch.root().to_str().unwrap()), "{message}");
     assert!(!scratch.workspace().join("during").exists());
     assert!(fs::read_to_string(log(&scratch)).unwrap().ends_with('\n'), "half a record is left");
+    // What cannot be undone by refusing it is recorded when there is room again.
+    client.call("fs/noSuchMethod", json!({})).await.unwrap_err();
 
     limit("unlimited".to_owned()).await;
     client.call("fs/createDirectory", directory(&scratch, "after")).await.unwrap();
@@ -117,7 +119,10 @@ async fn without_room_for_a_record_nothing_is_done() {
     controller.stop().await.assert_success();
     let (code, text) = verify(&scratch, &[]).await;
     assert_eq!(code, 0, "{text}");
-    let paths = Audit::read(&scratch).lines().concat();
+    let audit = Audit::read(&scratch);
+    let refused = audit.records().iter().filter(|record| record["decision"] == "deny").count();
+    assert_eq!(refused, 1, "{:#?}", audit.lines());
+    let paths = audit.lines().concat();
     assert!(paths.contains("/before") && paths.contains("/after") && !paths.contains("/during"), "{paths}");
 }
 
