@@ -148,9 +148,9 @@ impl Controller {
             environment,
             dirs,
         });
-        controller.flush_deferred();
+        controller.at_window_ends(&controller.deferred, AUDIT_COMMIT_WINDOW, Self::flush);
         controller.follow_config();
-        controller.sign_in_time();
+        controller.at_window_ends(&controller.unsigned, CHECKPOINT_INTERVAL, Self::sign_in_time);
         let started = Record::new(Event::ControllerStarted).because(format!(
             "legion-controller {}, process {}",
             env!("CARGO_PKG_VERSION"),
@@ -182,22 +182,26 @@ impl Controller {
         }
     }
 
-    /// Signs what has not been signed for long enough, as long as the controller lives.
-    fn sign_in_time(self: &Rc<Self>) {
-        let (controller, unsigned) = (Rc::downgrade(self), Rc::clone(&self.unsigned));
+    /// Does something at the end of each window that a notice opens, as long as the controller lives.
+    fn at_window_ends(self: &Rc<Self>, notice: &Rc<Notify>, window: Duration, act: fn(&Self)) {
+        let (controller, notice) = (Rc::downgrade(self), Rc::clone(notice));
         tokio::task::spawn_local(async move {
             loop {
-                unsigned.notified().await;
-                sleep(CHECKPOINT_INTERVAL).await;
+                notice.notified().await;
+                sleep(window).await;
                 match controller.upgrade() {
-                    Some(controller) if controller.audit.borrow().is_unsigned() => {
-                        controller.sign();
-                    }
-                    Some(_) => {}
+                    Some(controller) => act(&controller),
                     None => return,
                 }
             }
         });
+    }
+
+    /// Signs what has not been signed for long enough.
+    fn sign_in_time(&self) {
+        if self.audit.borrow().is_unsigned() {
+            self.sign();
+        }
     }
 
     /// Writes a record of something that has happened already and cannot be refused any more. While it cannot be written
@@ -224,21 +228,6 @@ impl Controller {
         if let Err(error) = self.audit.borrow_mut().flush() {
             tracing::error!(%error, "records cannot be written; new calls are refused");
         }
-    }
-
-    /// Writes deferred records at the end of each window, as long as the controller lives.
-    fn flush_deferred(self: &Rc<Self>) {
-        let (controller, deferred) = (Rc::downgrade(self), Rc::clone(&self.deferred));
-        tokio::task::spawn_local(async move {
-            loop {
-                deferred.notified().await;
-                sleep(AUDIT_COMMIT_WINDOW).await;
-                match controller.upgrade() {
-                    Some(controller) => controller.flush(),
-                    None => return,
-                }
-            }
-        });
     }
 
     /// Makes a session and its token, and starts its sandbox, so that whatever is wrong shows at once. A persona that
