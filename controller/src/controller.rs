@@ -4,14 +4,12 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::sync::Notify;
-use tokio::time::sleep;
 
 use crate::approvals::Approvals;
 use crate::audit::redact::Redactor;
@@ -20,7 +18,7 @@ use crate::config::{Config, Persona};
 use crate::dirs::{self, CONTROL_SOCKET, Dirs, SANDBOXES};
 use crate::environment::Environment;
 use crate::failure::{Failure, Outcome};
-use crate::limits::{AUDIT_COMMIT_WINDOW, CHECKPOINT_INTERVAL, MAX_ENDED_SESSIONS, MAX_SESSIONS};
+use crate::limits::{MAX_ENDED_SESSIONS, MAX_SESSIONS};
 use crate::memory::Trim;
 use crate::policy::Policy;
 use crate::sandbox::bwrap::Bwrap;
@@ -33,6 +31,8 @@ use crate::sandbox::workspace::Workspace;
 use crate::sandbox::{Launcher, run_as};
 use crate::session::{Companion, EndReason, Session};
 use crate::token::{self, Digester, RANDOM_BYTES, Token};
+
+mod records;
 
 /// The file name of the exec-server, beside the controller's own.
 const EXEC_SERVER: &str = "legion-exec-server";
@@ -57,6 +57,9 @@ pub struct Controller {
     deferred: Rc<Notify>,
     /// Told when a record was written.
     unsigned: Rc<Notify>,
+    /// Told when records could not be written.
+    unwritten: Rc<Notify>,
+    is_unwritten: Cell<bool>,
     /// Changes of workspaces.
     pub changes: Rc<Hub>,
     /// Gives memory back after large messages.
@@ -136,6 +139,8 @@ impl Controller {
             audit: RefCell::new(audit),
             deferred: Rc::default(),
             unsigned: Rc::default(),
+            unwritten: Rc::default(),
+            is_unwritten: Cell::default(),
             trim: Rc::default(),
             changes,
             digester: Digester::new(&key),
@@ -148,9 +153,8 @@ impl Controller {
             environment,
             dirs,
         });
-        controller.at_window_ends(&controller.deferred, AUDIT_COMMIT_WINDOW, Self::flush);
+        controller.keep_records();
         controller.follow_config();
-        controller.at_window_ends(&controller.unsigned, CHECKPOINT_INTERVAL, Self::sign_in_time);
         let started = Record::new(Event::ControllerStarted).because(format!(
             "legion-controller {}, process {}",
             env!("CARGO_PKG_VERSION"),
@@ -168,66 +172,6 @@ impl Controller {
     /// Says where harnesses can connect.
     pub fn listens_at(&self, url: &str) {
         *self.url.borrow_mut() = Some(url.to_owned());
-    }
-
-    /// Writes a record and returns its number.
-    pub fn record(&self, record: &Record) -> io::Result<u64> {
-        self.unsigned.notify_one();
-        self.audit.borrow_mut().append(record)
-    }
-
-    fn sign(&self) {
-        if let Err(error) = self.audit.borrow_mut().checkpoint() {
-            tracing::error!(%error, "the audit log cannot be signed");
-        }
-    }
-
-    /// Does something at the end of each window that a notice opens, as long as the controller lives.
-    fn at_window_ends(self: &Rc<Self>, notice: &Rc<Notify>, window: Duration, act: fn(&Self)) {
-        let (controller, notice) = (Rc::downgrade(self), Rc::clone(notice));
-        tokio::task::spawn_local(async move {
-            loop {
-                notice.notified().await;
-                sleep(window).await;
-                match controller.upgrade() {
-                    Some(controller) => act(&controller),
-                    None => return,
-                }
-            }
-        });
-    }
-
-    /// Signs what has not been signed for long enough.
-    fn sign_in_time(&self) {
-        if self.audit.borrow().is_unsigned() {
-            self.sign();
-        }
-    }
-
-    /// Writes a record of something that has happened already and cannot be refused any more. While it cannot be written
-    /// it is kept.
-    pub fn note(&self, record: &Record) {
-        self.unsigned.notify_one();
-        self.keep(record);
-        self.flush();
-    }
-
-    /// Notes what became of a call: soon, together with what else is noted in the window.
-    pub fn note_outcome(&self, record: &Record) {
-        if self.keep(record) { self.flush() } else { self.deferred.notify_one() }
-    }
-
-    /// Keeps a record, or counts it as lost; whether it is time to flush.
-    fn keep(&self, record: &Record) -> bool {
-        let kept = self.audit.borrow_mut().defer(record);
-        kept.inspect_err(|error| tracing::error!(%error, event = ?record.event, "a record is lost"))
-            .unwrap_or(false)
-    }
-
-    fn flush(&self) {
-        if let Err(error) = self.audit.borrow_mut().flush() {
-            tracing::error!(%error, "records cannot be written; new calls are refused");
-        }
     }
 
     /// Makes a session and its token, and starts its sandbox, so that whatever is wrong shows at once. A persona that

@@ -127,6 +127,9 @@ pub const MAX_RECORD_LINE_BYTES: usize = 4 << 20;
 /// Longest record in such a line: what is left beside its number and its two hashes.
 pub const MAX_RECORD_BYTES: usize = MAX_RECORD_LINE_BYTES - 256;
 
+/// Read at once from the end of a file of the audit log, to find its last record: more than most records have.
+pub const AUDIT_TAIL_BYTES: u64 = 64 << 10;
+
 /// Longest a file of the audit log gets unless the configuration says otherwise: what an editor still opens.
 pub const DEFAULT_AUDIT_FILE_BYTES: u64 = 64 << 20;
 
@@ -150,6 +153,9 @@ pub const MAX_KEPT_RECORDS: usize = 4 * MAX_DEFERRED_RECORDS;
 
 /// Bytes of such records after which no more are kept: refused calls may be long.
 pub const MAX_KEPT_RECORD_BYTES: usize = 16 << 20;
+
+/// Records that could not be written are tried again so often.
+pub const AUDIT_RETRY: Duration = Duration::from_secs(1);
 
 /// Milliseconds between two records of what was lost.
 pub const LOSS_INTERVAL: i64 = 10_000;

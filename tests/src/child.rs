@@ -150,6 +150,14 @@ impl Child {
         );
     }
 
+    /// Waits until standard error satisfies `reached`.
+    pub async fn until_stderr(&mut self, what: &str, reached: impl Fn(&str) -> bool) {
+        let wait = self.stderr.wait_for(|seen| seen.ended || reached(&seen.text()));
+        let waited = tokio::time::timeout(DEADLINE, wait).await.map(|seen| seen.is_ok());
+        let text = self.stderr().text();
+        assert!(reached(&text), "{}: {what}: ({waited:?}) {text}", self.name);
+    }
+
     /// Waits for the end of standard error and gives all of its bytes.
     pub async fn stderr_to_end(&mut self) -> Vec<u8> {
         let ended = within("the end of standard error", self.stderr.wait_for(|seen| seen.ended)).await;

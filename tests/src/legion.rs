@@ -109,6 +109,11 @@ impl Controller {
         self.child.signal(signal);
     }
 
+    /// Waits until its standard error satisfies `reached`.
+    pub async fn until_stderr(&mut self, what: &str, reached: impl Fn(&str) -> bool) {
+        self.child.until_stderr(what, reached).await;
+    }
+
     /// Waits until it has ended.
     pub async fn finish(self) -> Finished {
         self.child.finish().await

@@ -23,17 +23,33 @@ impl Moment {
         }
     }
 
+    /// Whether the clock people read stands before a time that has been; one line.
+    pub fn behind(&self, past: Timestamp) -> Option<String> {
+        let behind = past.as_millisecond() - self.wall.as_millisecond();
+        let text = || {
+            format!(
+                "the clock stands {}.{:03} s before the last record: it was set back",
+                behind / 1000,
+                behind % 1000
+            )
+        };
+        (behind > tolerance()).then(text)
+    }
+
     /// What the clock people read did meanwhile that time did not; one line, when it is worth one.
     pub fn jump_since(&self, before: &Self) -> Option<String> {
         let passed = self.uptime_ms - before.uptime_ms;
         let shown = self.wall.as_millisecond() - before.wall.as_millisecond();
         let jump = shown - passed;
-        let tolerance = i64::try_from(CLOCK_TOLERANCE.as_millis()).unwrap_or(i64::MAX);
-        (jump.abs() > tolerance).then(|| {
+        (jump.abs() > tolerance()).then(|| {
             let way = if jump < 0 { "back" } else { "forward" };
             format!("the clock was set {way} by {}.{:03} s", jump.abs() / 1000, jump.abs() % 1000)
         })
     }
+}
+
+fn tolerance() -> i64 {
+    i64::try_from(CLOCK_TOLERANCE.as_millis()).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]
@@ -50,6 +66,9 @@ mod tests {
         assert_eq!(at(1_060_000, 65_000).jump_since(&before), None);
         assert_eq!(at(1_060_900, 65_000).jump_since(&before), None);
         assert_eq!(at(0, 6_000).jump_since(&before).as_deref(), Some("the clock was set back by 1001.000 s"));
+        assert_eq!(before.behind(at(1_001_000, 0).wall), None);
+        let text = "the clock stands 1.001 s before the last record: it was set back";
+        assert_eq!(before.behind(at(1_001_001, 0).wall).as_deref(), Some(text));
         assert!(at(9_000_000, 6_000).jump_since(&before).unwrap().contains("forward by 7999.000 s"));
     }
 }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use rustix::fs::{Dir, Mode, OFlags};
+use rustix::fs::{AtFlags, Dir, Mode, OFlags};
 
 /// Name of the file of a number.
 pub fn name(number: u32) -> String {
@@ -36,6 +36,33 @@ pub fn open(dir: BorrowedFd<'_>, number: u32, more: OFlags) -> io::Result<File> 
 /// Its length in bytes.
 pub fn length(file: &File) -> io::Result<u64> {
     Ok(rustix::fs::fstat(file)?.st_size.unsigned_abs())
+}
+
+/// What tells a file from another of the same name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Identity {
+    device: u64,
+    inode: u64,
+}
+
+impl Identity {
+    /// Of an open file.
+    pub fn of(file: &File) -> io::Result<Self> {
+        Ok(Self::new(&rustix::fs::fstat(file)?))
+    }
+
+    fn new(stat: &rustix::fs::Stat) -> Self {
+        Self { device: stat.st_dev, inode: stat.st_ino }
+    }
+}
+
+/// Which file has the name of a number now, and its length; `None` when there is none.
+pub fn find(dir: impl AsFd, number: u32) -> io::Result<Option<(Identity, u64)>> {
+    match rustix::fs::statat(dir, name(number), AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => Ok(Some((Identity::new(&stat), stat.st_size.unsigned_abs()))),
+        Err(rustix::io::Errno::NOENT) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ use super::chain::Head;
 use super::checkpoint::Signer;
 use super::clock::Moment;
 use super::commit::Committer;
+use super::files::Identity;
 use super::forward::Forwarder;
 use super::mark::{Mark, Rotation};
 use super::record::{Event, Record};
@@ -34,6 +35,7 @@ pub struct AuditLog {
     dir: OwnedFd,
     number: u32,
     file: Arc<File>,
+    identity: Identity,
     /// Length of the file after our last append.
     length: u64,
     head: Head,
@@ -68,10 +70,13 @@ impl AuditLog {
         let dir = dirs::open_private(&path, uid)?;
         let mut anchor = Anchor::open(dirs::open_private(state, uid)?).map_err(fail)?;
         anchor.lock().map_err(fail)?;
-        let found = anchor.is_news().and_then(|_| recover::end(&dir, anchor.says().as_ref()));
         let signer = keys::open_or_make(state, uid);
+        let found = anchor.is_news().and_then(|_| recover::end(&dir, anchor.says().as_ref()));
+        let behind = recover::clock_behind(&dir, Moment::now());
         anchor.unlock().map_err(fail)?;
-        let End { number, file, length, head, signed, findings } = found.map_err(fail)?;
+        let End { number, file, length, head, signed, mut findings } = found.map_err(fail)?;
+        findings.extend(behind.map_err(fail)?);
+        let identity = Identity::of(&file).map_err(fail)?;
         let file = Arc::new(file);
         let committer =
             Committer::start(Arc::clone(&file), anchor.try_clone().map_err(fail)?).map_err(fail)?;
@@ -80,6 +85,7 @@ impl AuditLog {
             dir,
             number,
             file,
+            identity,
             length,
             head,
             signed,
@@ -195,15 +201,17 @@ impl AuditLog {
 
     /// Takes the chain up where it ends now, if that is not where we left it.
     fn catch_up(&mut self) -> io::Result<()> {
-        let length = files::length(&self.file)?;
+        // By name: the file may have been moved away, and another may have its name.
+        let here = files::find(&self.dir, self.number)?.filter(|(identity, _)| *identity == self.identity);
+        let length = here.map(|(_, length)| length).filter(|_| !self.is_stale);
         let news = self.anchor.is_news()?;
-        if !news && !self.is_stale && length == self.length {
+        if !news && length == Some(self.length) {
             return Ok(());
         }
-        match self.anchor.says() {
+        match (self.anchor.says(), length) {
             // Another controller has written to the same file, and that is all.
-            Some(anchored)
-                if news && !self.is_stale && anchored.file == self.number && anchored.size == length =>
+            (Some(anchored), Some(length))
+                if news && anchored.file == self.number && anchored.size == length =>
             {
                 (self.head, self.signed, self.length) = (anchored.head(), anchored.signed, length);
                 self.forget_told();
@@ -217,8 +225,9 @@ impl AuditLog {
     fn recover(&mut self) -> io::Result<()> {
         self.is_stale = true;
         let end = recover::end(&self.dir, self.anchor.says().as_ref())?;
-        if end.number != self.number {
-            self.take_file(end.number, end.file);
+        if Identity::of(&end.file)? != self.identity {
+            self.committer.commit_now(&self.file)?;
+            self.take_file(end.number, end.file)?;
         }
         (self.head, self.signed, self.length) = (end.head, end.signed, end.length);
         self.forget_told();
@@ -242,34 +251,49 @@ impl AuditLog {
         Ok(())
     }
 
-    fn take_file(&mut self, number: u32, file: File) {
+    /// Whether what was found hangs on the head kept outside: until it is recorded that head stays, to be found again.
+    fn is_in_doubt(&self) -> bool {
+        let hangs = |event: &Event| matches!(event, Event::Gap | Event::Unconfirmed | Event::HeadLost);
+        self.findings.iter().any(|(event, _)| hangs(event))
+    }
+
+    /// Goes on in another file. What the one before holds must be durable.
+    fn take_file(&mut self, number: u32, file: File) -> io::Result<()> {
+        self.identity = Identity::of(&file)?;
         self.number = number;
         self.file = Arc::new(file);
         self.length = 0;
         self.committer.follow(Arc::clone(&self.file));
+        Ok(())
+    }
+
+    /// Tells outside where a chain with this end ends.
+    fn tell(&mut self, head: &Head, signed: u64, size: u64) -> io::Result<()> {
+        let Head { seq, hash } = head.clone();
+        self.anchor.write(&Anchored { seq, hash, file: self.number, size, signed })
     }
 
     fn write_locked(&mut self, sign: bool) -> io::Result<()> {
         let mut batch = self.batch(sign)?;
-        if self.length > 0 && self.length + batch.text.len() as u64 > self.options.file_bytes {
+        let is_full = self.length + batch.text.len() as u64 > self.options.file_bytes;
+        if self.length > 0 && is_full && !self.is_in_doubt() {
             self.rotate()?;
             batch = self.batch(sign)?;
         }
         if batch.text.is_empty() {
             return Ok(());
         }
+        let is_told = self.anchor.says().is_some_and(|anchored| anchored.file == self.number);
+        if !is_told && !self.is_in_doubt() {
+            // Before anything is in a new file everybody must know of it: who did not would write on in the one before.
+            self.tell(&self.head.clone(), self.signed, self.length).map_err(plainly)?;
+        }
         let length = self.length + batch.text.len() as u64;
         let written = (&*self.file).write_all(batch.text.as_bytes()).and_then(|()| {
             if self.options.sync_always {
                 self.committer.commit_now(&self.file)?;
             }
-            self.anchor.write(&Anchored {
-                seq: batch.head.seq,
-                hash: batch.head.hash.clone(),
-                file: self.number,
-                size: length,
-                signed: batch.signed,
-            })
+            self.tell(&batch.head, batch.signed, length)
         });
         if let Err(error) = written {
             // Half a line would spoil the chain for everybody.
@@ -317,8 +341,7 @@ impl AuditLog {
             // Somebody made it before us and ended before the head kept outside told of it.
             return self.recover();
         }
-        self.take_file(self.number + 1, file);
-        Ok(())
+        self.take_file(self.number + 1, file)
     }
 }
 
@@ -336,7 +359,8 @@ fn plainly(error: io::Error) -> io::Error {
 impl Drop for AuditLog {
     fn drop(&mut self) {
         if let Err(error) = self.checkpoint() {
-            tracing::error!(%error, "the last records are lost");
+            let kept = self.deferred.len() as u64 + self.lost;
+            tracing::error!(%error, "the end of the audit log is not signed, and {kept} records are lost");
         }
     }
 }

@@ -83,27 +83,49 @@ async fn a_log_written_anew_does_not_have_the_signatures() {
     assert!(code == REFUSED && text.contains("is signed with the key"), "{code} {text}");
 }
 
+/// A controller whose disk can be full: it ignores the signal of a file that gets too long, so it gets an error instead.
+async fn start_limited(scratch: &Scratch) -> Controller {
+    let plain = legion::start_command(scratch, &[]);
+    let mut command = scratch.command("/bin/bash");
+    command.args(["-c", "trap '' XFSZ; exec \"$@\"", "bash"]);
+    command.arg(plain.as_std().get_program()).args(plain.as_std().get_args());
+    Controller::launch(command).await
+}
+
+/// Limits the length of the files it writes: so much more than the log has now, or not at all.
+async fn limit(scratch: &Scratch, controller: &Controller, more: Option<u64>) {
+    let bytes = more.map(|more| fs::metadata(log(scratch)).unwrap().len() + more);
+    let bytes = bytes.map_or("unlimited".to_owned(), |bytes| bytes.to_string());
+    // Only its own user may limit it.
+    let mut command = scratch.command("/usr/bin/prlimit");
+    command.args(["--pid", &controller.pid().unwrap().to_string(), &format!("--fsize={bytes}:")]);
+    Child::spawn("prlimit", command).finish().await.assert_success();
+}
+
+#[tokio::test]
+async fn what_could_not_be_written_is_written_as_soon_as_it_can_be() {
+    let scratch = Scratch::new();
+    let mut controller = start_limited(&scratch).await;
+    let mut client = client(&controller).await;
+    limit(&scratch, &controller, Some(1)).await;
+    client.call("fs/noSuchMethod", json!({})).await.unwrap_err();
+    // Also the signature that comes in time could not be written; nothing else would happen from here on.
+    controller.until_stderr("the failed signature", |text| text.contains("cannot be signed")).await;
+    limit(&scratch, &controller, None).await;
+    Audit::wait(&scratch, "the refusal", |audit| audit.lines().concat().contains("fs/noSuchMethod")).await;
+    controller.stop().await.assert_success();
+    let (code, text) = verify(&scratch, &[]).await;
+    assert_eq!(code, 0, "{text}");
+}
+
 #[tokio::test]
 async fn without_room_for_a_record_nothing_is_done() {
     let scratch = Scratch::new();
-    let plain = legion::start_command(&scratch, &[]);
-    let mut command = scratch.command("/bin/bash");
-    // A process that ignores the signal gets an error, as from a full disk.
-    command.args(["-c", "trap '' XFSZ; exec \"$@\"", "bash"]);
-    command.arg(plain.as_std().get_program()).args(plain.as_std().get_args());
-    let controller = Controller::launch(command).await;
+    let controller = start_limited(&scratch).await;
     let mut client = client(&controller).await;
     client.call("fs/createDirectory", directory(&scratch, "before")).await.unwrap();
-    // Only its own user may limit it.
-    let limit = async |bytes: String| {
-        let mut command = scratch.command("/usr/bin/prlimit");
-        command.args(["--pid", &controller.pid().unwrap().to_string(), &format!("--fsize={bytes}:")]);
-        Child::spawn("prlimit", command).finish().await.assert_success();
-    };
-    let length = |scratch| fs::metadata(log(scratch)).unwrap().len();
-
     // Room for a part of a record.
-    limit((length(&scratch) + 100).to_string()).await;
+    limit(&scratch, &controller, Some(100)).await;
     let refused = client.call("fs/createDirectory", directory(&scratch, "during")).await.unwrap_err();
     let message = refused["message"].as_str().unwrap();
     assert!(message.contains("cannot record this call") && message.contains("room"), "{message}");
@@ -113,7 +135,7 @@ async fn without_room_for_a_record_nothing_is_done() {
     // What cannot be undone by refusing it is recorded when there is room again.
     client.call("fs/noSuchMethod", json!({})).await.unwrap_err();
 
-    limit("unlimited".to_owned()).await;
+    limit(&scratch, &controller, None).await;
     client.call("fs/createDirectory", directory(&scratch, "after")).await.unwrap();
     assert!(scratch.workspace().join("after").exists());
     controller.stop().await.assert_success();

@@ -2,17 +2,19 @@
 
 use super::*;
 
+use super::anchor::Anchored;
+
 /// Too long for what is left of a file when [`rotate_after`] returns.
 fn long() -> Record {
     record().because("long".repeat(250))
 }
 
 /// Lets `one` begin the second file right after `two` has written to the first; the head kept outside before that.
-fn rotate_after(scene: &Scene, one: &mut AuditLog, two: &mut AuditLog) -> Vec<u8> {
+fn rotate_after(scene: &Scene, one: &mut AuditLog, two: &mut AuditLog) -> Anchored {
     loop {
         two.append(&record()).unwrap();
         assert_eq!(scene.files(), [1]);
-        let head = std::fs::read(scene.state().join(anchor::NAME)).unwrap();
+        let head = serde_json::from_slice(&std::fs::read(scene.state().join(anchor::NAME)).unwrap()).unwrap();
         one.append(&long()).unwrap();
         if scene.files() == [1, 2] {
             return head;
@@ -35,16 +37,54 @@ fn a_rotation_another_controller_did_not_finish_is_finished_by_a_running_one() {
 }
 
 #[test]
-fn records_of_a_rotation_that_was_not_told_are_taken_up_by_a_running_controller() {
+fn wherever_a_rotation_is_cut_off_another_controller_goes_on_in_the_newest_file() {
+    // How much is in the new file, and whether the head kept outside tells of it.
+    for (written, told) in [("nothing", false), ("nothing", true), ("half", true), ("all", true)] {
+        let scene = Scene::small();
+        let (mut one, mut two) = (scene.open(), scene.open());
+        let before = rotate_after(&scene, &mut one, &mut two);
+        let text = scene.text(2);
+        let left = match written {
+            "all" => text.as_str(),
+            "half" => &text[..50],
+            _ => "",
+        };
+        std::fs::write(scene.file(2), left).unwrap();
+        let head = if told { Anchored { file: 2, size: 0, ..before } } else { before };
+        std::fs::write(scene.state().join(anchor::NAME), serde_json::to_string(&head).unwrap()).unwrap();
+        // This one would fit into the first file.
+        two.append(&record()).unwrap();
+        drop((two, scene.open()));
+        let report = scene.verify();
+        let doubts = usize::from(written == "all");
+        assert_eq!(
+            (report.findings.len(), report.torn),
+            (doubts, u64::from(written == "half")),
+            "{report:?}"
+        );
+        assert!(written != "all" || report.findings[0].contains("nobody vouches for records"));
+    }
+}
+
+#[test]
+fn all_know_of_a_new_file_before_anything_is_in_it() {
+    use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
     let scene = Scene::small();
     let (mut one, mut two) = (scene.open(), scene.open());
-    let head = scene.state().join(anchor::NAME);
-    let before = rotate_after(&scene, &mut one, &mut two);
-    // Killed after the first records of the new file and before the head was written.
-    std::fs::write(&head, before).unwrap();
-    two.append(&long()).unwrap();
-    drop((two, one));
-    scene.assert_found("nobody vouches for records");
+    let watch = inotify::init(CreateFlags::NONBLOCK).unwrap();
+    for dir in [scene.state(), scene.state().join(DIRECTORY)] {
+        inotify::add_watch(&watch, dir, WatchFlags::MODIFY | WatchFlags::CREATE).unwrap();
+    }
+    rotate_after(&scene, &mut one, &mut two);
+    let mut buffer = [std::mem::MaybeUninit::uninit(); 4096];
+    let mut reader = Reader::new(&watch, &mut buffer);
+    let mut names = Vec::new();
+    while let Ok(event) = reader.next() {
+        names.push(event.file_name().unwrap().to_str().unwrap().to_owned());
+    }
+    let next = files::name(2);
+    let made = names.iter().position(|name| *name == next).unwrap();
+    assert_eq!(names[made..], [&next, anchor::NAME, &next, anchor::NAME], "{names:?}");
 }
 
 #[test]
