@@ -217,7 +217,8 @@ pub const MAX_QUESTION_CHARS: usize = 2000;
 /// Longest answer typed in a terminal.
 pub const MAX_ANSWER_BYTES: usize = 256;
 
-/// Controllers that have started meanwhile are looked for this often by `approvals watch`.
+/// Controllers that have started meanwhile are looked for this often by `approvals watch`; who has a question and is not in
+/// front of its terminal looks as often whether it is.
 pub const APPROVALS_LOOK: Duration = Duration::from_secs(1);
 
 /// Desktop notifications come this often at most.

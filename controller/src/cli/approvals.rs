@@ -6,6 +6,7 @@ use jiff::Timestamp;
 
 use super::{Context, print_json, print_lines, prompt, table};
 use crate::approvals::{Question, Scope};
+use crate::config::quantity;
 use crate::control::{Client, Reply, Request};
 use crate::failure::{Exit, Failure, Outcome};
 
@@ -46,7 +47,7 @@ pub(super) struct ScopeArgs {
     /// The same call for the rest of the session
     #[arg(long)]
     session: bool,
-    /// The same call in the session until a time, e.g. 2026-11-29T18:00:00Z
+    /// The same call in the session until a time, e.g. 2026-11-29T18:00:00Z, or for so long, e.g. 30m
     #[arg(long, value_name = "TIME")]
     until: Option<String>,
     /// The same call in this workspace, for good
@@ -57,13 +58,7 @@ pub(super) struct ScopeArgs {
 impl ScopeArgs {
     fn scope(&self) -> Outcome<Scope> {
         if let Some(text) = &self.until {
-            let time: Timestamp = text.parse().map_err(|_| {
-                Failure::usage(format_args!("`{text}` is no time: write 2026-11-29T18:00:00Z"))
-            })?;
-            if time <= Timestamp::now() {
-                return Err(Failure::usage(format_args!("{text} is over: name a time to come")));
-            }
-            return Ok(Scope::Until { time });
+            return Ok(Scope::Until { time: time_to_come(text)? });
         }
         Ok(match (self.times, self.session, self.workspace) {
             (Some(count), ..) => Scope::Times { count },
@@ -71,6 +66,20 @@ impl ScopeArgs {
             (_, _, true) => Scope::Workspace,
             _ => Scope::Once,
         })
+    }
+}
+
+/// A time, or how long from now on.
+fn time_to_come(text: &str) -> Outcome<Timestamp> {
+    let now = Timestamp::now();
+    let after = |time| now.checked_add(time).ok();
+    let time = text.parse().ok().or_else(|| quantity::duration(text, "--until").ok().and_then(after));
+    match time {
+        Some(time) if time > now => Ok(time),
+        Some(_) => Err(Failure::usage(format_args!("{text} is over: name a time to come"))),
+        None => Err(Failure::usage(format_args!(
+            "`{text}` is no time to come: write 30m, or 2026-11-29T18:00:00Z"
+        ))),
     }
 }
 

@@ -1,11 +1,13 @@
 //! `session attach`: watching what a session's commands print, live.
 
 use std::io::Write;
+use std::pin::pin;
 
 use rustix::termios::isatty;
 
 use super::safe::{RESTORE, Safe};
 use super::sessions::{connect, unexpected};
+use super::streams::reader_left;
 use super::{Context, print_bytes};
 use crate::control::{Reply, Request};
 use crate::failure::Outcome;
@@ -24,7 +26,13 @@ pub(super) async fn run(context: &Context, id: String, process: Option<String>) 
     let is_terminal = isatty(rustix::stdio::stdout());
     let mut safe = Safe::default();
     let mut last = None;
-    while let Some(shown) = client.next_shown().await? {
+    let mut reader_left = pin!(reader_left());
+    loop {
+        let shown = tokio::select! {
+            shown = client.next_shown() => shown?,
+            () = &mut reader_left => return Ok(0),
+        };
+        let Some(shown) = shown else { break };
         match shown {
             Shown::Output { call, chunk, missed, .. } => {
                 if process.is_none() && last.is_some_and(|last| last != call) {

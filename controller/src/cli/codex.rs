@@ -76,5 +76,5 @@ async fn boxed(context: &Context, args: Args, codex: &Program, home: &CodexHome)
     let lease = Lease::embed(context, config, &wanted).await?;
     let tty = isatty(rustix::stdio::stdin()) && isatty(rustix::stdio::stdout());
     let command_line = std::iter::once(codex.path.display().to_string()).chain(args.rest).collect();
-    command::run(context, lease, command::Command { argv: command_line, tty, capture: None, cwd: None }).await
+    command::run(context, lease, command::Command { argv: command_line, tty, ..Default::default() }).await
 }

@@ -10,6 +10,7 @@ use legion_protocol::{Chunk, Method, PathUri, process};
 use rustix::termios::isatty;
 use serde::de::IgnoredAny;
 use tokio::net::UnixStream;
+use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tokio_tungstenite::WebSocketStream;
 
@@ -18,7 +19,7 @@ use super::access::Lease;
 use super::audit::tell_head;
 use super::signals::{self, Signals};
 use super::streams::{Output, Progress, next_chunk, read_stdin};
-use super::terminal::{self, RawMode};
+use super::terminal::{self, Keyboard, RawMode};
 use crate::client::{self, CallError, Client, Event, Process};
 use crate::failure::{Failure, Outcome};
 use crate::limits::{LAST_OUTPUT_TIMEOUT, TERMINATION_GRACE};
@@ -30,6 +31,7 @@ const PROCESS: &str = "exec";
 const END_OF_INPUT: u8 = 4;
 
 /// What to run.
+#[derive(Default)]
 pub(super) struct Command {
     /// The program and its arguments.
     pub(super) argv: Vec<String>,
@@ -39,6 +41,8 @@ pub(super) struct Command {
     pub(super) capture: Option<Capture>,
     /// Where it starts; none is where we are, as the session has it.
     pub(super) cwd: Option<PathBuf>,
+    /// Told when it reads our keyboard.
+    pub(super) keyboard: Keyboard,
 }
 
 /// Collected output.
@@ -123,7 +127,7 @@ impl Running<'_> {
                         process = Some(started);
                         self.interrupted = None;
                         raw.as_mut().map_or(Ok(()), RawMode::complete).map_err(Failure::internal)?;
-                        stdin = self.command.capture.is_none().then(read_stdin);
+                        stdin = self.stdin_of_ours();
                     }
                     Err(error) => break start_failed(&error, start)?,
                 },
@@ -159,6 +163,16 @@ impl Running<'_> {
         };
         drop(raw);
         Ok(code)
+    }
+
+    /// Our stdin, unless the command gets none.
+    fn stdin_of_ours(&self) -> Option<mpsc::Receiver<Vec<u8>>> {
+        self.command.capture.is_none().then(|| {
+            if isatty(rustix::stdio::stdin()) {
+                self.command.keyboard.hand_over();
+            }
+            read_stdin()
+        })
     }
 
     /// Passes a piece of stdin on, or its end.

@@ -200,7 +200,7 @@ async fn inside(context: &Context, wanted: &Wanted) -> Outcome<Vec<Check>> {
         .collect();
     let output: Capture = Rc::default();
     let argv = vec!["sh".to_owned(), "-c".to_owned(), script.join("\n")];
-    command::run(context, lease, Command { argv, tty: false, capture: Some(Rc::clone(&output)), cwd: None })
+    command::run(context, lease, Command { argv, capture: Some(Rc::clone(&output)), ..Command::default() })
         .await?;
     let output = String::from_utf8_lossy(&output.borrow()).into_owned();
     let mut checks = vec![

@@ -4,6 +4,7 @@ use rustix::termios::isatty;
 
 use super::access::Lease;
 use super::command::{self, Command};
+use super::terminal::Keyboard;
 use super::{Context, Wanted, prompt};
 use crate::failure::Outcome;
 
@@ -30,18 +31,23 @@ pub(super) struct RunArgs {
 
 pub(super) async fn exec(context: Context, args: ExecArgs) -> Outcome<u8> {
     let lease = Lease::open(&context, &args.wanted).await?;
-    let (socket, session) = (lease.control_socket(), lease.opened.session.clone());
-    let command = Command { argv: args.command, tty: args.tty, capture: None, cwd: None };
-    tokio::select! {
-        code = command::run(&context, lease, command) => code,
-        // What the rules ask about is asked here, like a password.
-        () = prompt::for_ever(socket, Some(session)) => Ok(0),
-    }
+    run_and_ask(&context, lease, args.command, args.tty).await
 }
 
 /// A harness gets a terminal when we have one, as if it had been started without us.
 pub(super) async fn run(context: Context, args: RunArgs) -> Outcome<u8> {
     let tty = isatty(rustix::stdio::stdin()) && isatty(rustix::stdio::stdout());
     let lease = Lease::open(&context, &args.wanted).await?;
-    command::run(&context, lease, Command { argv: args.command, tty, capture: None, cwd: None }).await
+    run_and_ask(&context, lease, args.command, tty).await
+}
+
+/// What the rules ask about the command is asked here, like a password.
+async fn run_and_ask(context: &Context, lease: Lease, argv: Vec<String>, tty: bool) -> Outcome<u8> {
+    let (socket, session) = (lease.control_socket(), lease.opened.session.clone());
+    let keyboard = Keyboard::default();
+    let command = Command { argv, tty, keyboard: keyboard.clone(), ..Command::default() };
+    tokio::select! {
+        code = command::run(context, lease, command) => code,
+        () = prompt::for_ever(socket, Some(session), keyboard) => Ok(0),
+    }
 }

@@ -73,7 +73,7 @@ pub(super) async fn run(context: Context, args: Args) -> Outcome<u8> {
             let tty = isatty(rustix::stdio::stdin()) && isatty(rustix::stdio::stdout());
             let cwd = Some(harness.opened.cwd.clone());
             let command_line = std::iter::once(program.path.display().to_string()).chain(args.rest).collect();
-            let command = command::Command { argv: command_line, tty, capture: None, cwd };
+            let command = command::Command { argv: command_line, tty, cwd, ..Default::default() };
             let ended = command::run(&context, harness, command).await;
             // Its end takes along what it is still connected with.
             serving.abort();

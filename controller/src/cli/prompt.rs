@@ -6,15 +6,18 @@
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::process::getpgrp;
-use rustix::termios::{LocalModes, QueueSelector, tcflush, tcgetattr, tcgetpgrp};
+use rustix::termios::{LocalModes, OutputModes, QueueSelector, isatty, tcflush, tcgetattr, tcgetpgrp};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
+use super::streams::reader_left;
+use super::terminal::Keyboard;
 use super::{print_json, print_lines, table};
 use crate::approvals::{Question, Scope};
 use crate::control::{Client, Reply, Request};
@@ -27,13 +30,15 @@ use crate::sys;
 struct Terminal {
     fd: AsyncFd<OwnedFd>,
     typed: Vec<u8>,
+    /// Whether a command of ours reads it.
+    keyboard: Keyboard,
 }
 
 impl Terminal {
-    fn open() -> Option<Self> {
+    fn open(keyboard: Keyboard) -> Option<Self> {
         let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let fd = rustix::fs::open("/dev/tty", flags, Mode::empty()).ok()?;
-        Some(Self { fd: sys::watch_fd(fd).ok()?, typed: Vec::new() })
+        Some(Self { fd: sys::watch_fd(fd).ok()?, typed: Vec::new(), keyboard })
     }
 
     /// Whether its keyboard is ours; using it from the background would stop this process.
@@ -41,9 +46,19 @@ impl Terminal {
         tcgetpgrp(self.fd.get_ref()).is_ok_and(|group| group == getpgrp())
     }
 
-    fn show(&self, text: &str) {
-        // What it cannot take now is not worth waiting for. In raw mode a line feed alone does not go to the left edge.
-        let _ = rustix::io::write(self.fd.get_ref(), text.replace('\n', "\r\n").as_bytes());
+    /// Shows all of a text: what is not seen cannot be answered.
+    async fn show(&self, text: &str) -> std::io::Result<()> {
+        // In raw mode a line feed alone does not go to the left edge.
+        let is_raw =
+            tcgetattr(self.fd.get_ref()).is_ok_and(|modes| !modes.output_modes.contains(OutputModes::OPOST));
+        let text = text.replace('\n', if is_raw { "\r\n" } else { "\n" });
+        let mut rest = text.as_bytes();
+        while !rest.is_empty() {
+            let write = |fd: &OwnedFd| Ok(rustix::io::write(fd, rest)?);
+            let written = self.fd.async_io(Interest::WRITABLE, write).await?;
+            rest = rest.get(written..).unwrap_or_default();
+        }
+        Ok(())
     }
 
     fn forget_typed(&mut self) {
@@ -163,8 +178,8 @@ async fn follow(socket: PathBuf, news: mpsc::Sender<News>) {
 
 /// Asks in the terminal whatever a controller asks, of one session when it is named. It never ends; without a terminal it
 /// does nothing.
-pub(super) async fn for_ever(socket: PathBuf, session: Option<String>) {
-    if let Some(terminal) = Terminal::open() {
+pub(super) async fn for_ever(socket: PathBuf, session: Option<String>, keyboard: Keyboard) {
+    if let Some(terminal) = Terminal::open(keyboard) {
         let mut desk = Desk::new(session, None);
         desk.follow(vec![socket]);
         if let Err(failure) = ask(desk, terminal).await {
@@ -177,10 +192,14 @@ pub(super) async fn for_ever(socket: PathBuf, session: Option<String>) {
 /// `approvals watch`
 pub(super) async fn watch(dirs: Dirs, json: bool) -> Outcome<()> {
     let mut desk = Desk::new(None, Some(dirs));
-    if !json && let Some(terminal) = Terminal::open() {
+    if !json
+        && isatty(rustix::stdio::stdout())
+        && let Some(terminal) = Terminal::open(Keyboard::default())
+    {
         return ask(desk, terminal).await;
     }
     let mut told: Vec<String> = Vec::new();
+    let mut reader_left = pin!(reader_left());
     loop {
         let new: Vec<_> = desk
             .questions()
@@ -195,7 +214,10 @@ pub(super) async fn watch(dirs: Dirs, json: bool) -> Outcome<()> {
         }
         told.retain(|id| desk.has(id));
         told.extend(new.into_iter().map(|question| question.id));
-        desk.changed().await;
+        tokio::select! {
+            () = desk.changed() => {}
+            () = &mut reader_left => return Ok(()),
+        }
     }
 }
 
@@ -208,20 +230,29 @@ async fn ask(mut desk: Desk, mut terminal: Terminal) -> Outcome<()> {
     const KEYS: &str = "[o]nce, [s]ession, [w]orkspace for good, [n]o? ";
     let mut shown = String::new();
     loop {
-        let Some((socket, question)) = desk.first().filter(|_| terminal.is_ours()) else {
-            desk.changed().await;
+        let first = desk.first();
+        let Some((socket, question)) = first.clone().filter(|_| terminal.is_ours()) else {
+            tokio::select! {
+                () = desk.changed() => {}
+                // Nothing tells that a shell has put us in front.
+                () = sleep(APPROVALS_LOOK), if first.is_some() => {}
+            }
             continue;
         };
+        let elsewhere = terminal.keyboard.is_handed_over();
         if shown != question.id {
-            terminal.forget_typed();
             shown.clone_from(&question.id);
-            terminal.show(&format!("\n{}\n{KEYS}", text(&question)));
+            let how = if elsewhere { answered_elsewhere(&question) } else { KEYS.to_owned() };
+            if !elsewhere {
+                terminal.forget_typed();
+            }
+            terminal.show(&format!("\n{}\n{how}", text(&question))).await.map_err(Failure::unavailable)?;
         }
         let typed = tokio::select! {
-            typed = terminal.answer() => typed.map_err(Failure::unavailable)?,
+            typed = terminal.answer(), if !elsewhere => typed.map_err(Failure::unavailable)?,
             () = desk.changed() => {
                 if !desk.has(&question.id) {
-                    terminal.show("\n(answered elsewhere, or no longer asked)\n");
+                    let _ = terminal.show("\n(answered elsewhere, or no longer asked)\n").await;
                 }
                 continue;
             }
@@ -232,16 +263,21 @@ async fn ask(mut desk: Desk, mut terminal: Terminal) -> Outcome<()> {
             "w" | "workspace" => Some(Scope::Workspace),
             "n" | "no" => None,
             _ => {
-                terminal.show(KEYS);
+                terminal.show(&format!("\n{KEYS}")).await.map_err(Failure::unavailable)?;
                 continue;
             }
         };
-        let said = answer(&socket, &question, approve).await;
-        terminal.show(&format!("{}\n", said.unwrap_or_else(|failure| failure.message)));
+        let said = answer(&socket, &question, approve).await.unwrap_or_else(|failure| failure.message);
+        terminal.show(&format!("{said}\n")).await.map_err(Failure::unavailable)?;
         while desk.has(&question.id) {
             desk.changed().await;
         }
     }
+}
+
+/// What is said of a question where the keyboard is a command's.
+fn answered_elsewhere(question: &Question) -> String {
+    format!("answer in another terminal: legion-controller approvals approve {0}, or deny {0}\n", question.id)
 }
 
 async fn answer(socket: &Path, question: &Question, approve: Option<Scope>) -> Outcome<String> {

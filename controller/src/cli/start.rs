@@ -9,6 +9,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::audit::tell_head;
 use super::sessions::write_token_file;
+use super::terminal::Keyboard;
 use super::{Context, Wanted, print_json, print_lines, prompt, tell};
 use crate::admission::Penalty;
 use crate::config::Config;
@@ -145,7 +146,7 @@ async fn serve(
     tokio::select! {
         () = stop.wait(controller) => {}
         // Whoever watches the terminal is asked there, too.
-        () = prompt::for_ever(dirs.control_socket(), None), if !json => {}
+        () = prompt::for_ever(dirs.control_socket(), None, Keyboard::default()), if !json => {}
     }
     Ok(())
 }

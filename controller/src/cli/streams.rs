@@ -6,9 +6,11 @@
 use std::io;
 
 use legion_protocol::process::Stream;
-use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+
+use crate::sys;
 
 /// Bytes of stdin in one message.
 const STDIN_CHUNK: usize = 64 << 10;
@@ -34,6 +36,23 @@ pub(super) async fn next_chunk(stdin: &mut Option<mpsc::Receiver<Vec<u8>>>) -> O
         Some(receiver) => receiver.recv().await,
         None => std::future::pending().await,
     }
+}
+
+/// Resolves when our stdout is a pipe, a socket or a terminal and its other end is closed: whoever has nothing to write for
+/// a long time would not learn of it otherwise.
+pub(super) async fn reader_left() {
+    let stdout = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 0).map_err(io::Error::from);
+    if let Ok(stdout) = stdout.and_then(sys::watch_fd) {
+        while let Ok(mut ready) = stdout.ready(Interest::ERROR | Interest::READABLE).await {
+            if ready.ready().is_error() || ready.ready().is_read_closed() {
+                return;
+            }
+            // The keyboard of a terminal, or what a socket says.
+            ready.clear_ready();
+        }
+    }
+    // A file cannot be watched: nobody leaves it.
+    std::future::pending::<()>().await;
 }
 
 /// A piece of the command's output.

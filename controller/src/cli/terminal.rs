@@ -1,6 +1,8 @@
-//! The user's terminal: raw mode that is always undone, and its size.
+//! The user's terminal: raw mode that is always undone, its size, and whose its keyboard is.
 
+use std::cell::Cell;
 use std::os::fd::OwnedFd;
+use std::rc::Rc;
 
 use legion_protocol::process::TerminalSize;
 use rustix::termios::{LocalModes, OptionalActions, Termios, isatty, tcgetattr, tcgetwinsize, tcsetattr};
@@ -38,6 +40,21 @@ impl RawMode {
 impl Drop for RawMode {
     fn drop(&mut self) {
         let _ = tcsetattr(&self.terminal, OptionalActions::Now, &self.before);
+    }
+}
+
+/// Whether a command reads our keyboard. Then nobody else does: each would get some of the keys.
+#[derive(Clone, Default)]
+pub(super) struct Keyboard(Rc<Cell<bool>>);
+
+impl Keyboard {
+    /// From now on it is the command's.
+    pub(super) fn hand_over(&self) {
+        self.0.set(true);
+    }
+
+    pub(super) fn is_handed_over(&self) -> bool {
+        self.0.get()
     }
 }
 

@@ -4,6 +4,7 @@
 //! *thread* that forked: from a thread of a pool, a sandbox would die when the pool retires that thread.
 
 use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Sender, channel};
@@ -74,6 +75,8 @@ fn spawn(job: Job) -> std::io::Result<Child> {
     let mut command = Command::new(job.program);
     command.args(job.args).env_clear().current_dir("/");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    // The keys that send signals are for us: we pass them on to the command, whose sandbox must not die of them first.
+    command.process_group(0);
     if let (Some(stage), Some((uid, gid))) = (job.stage, job.run_as.drop_to()) {
         stage.prepare(&mut command, uid, gid);
     }

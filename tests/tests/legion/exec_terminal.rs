@@ -4,7 +4,8 @@
 
 use legion_tests::child::within;
 use legion_tests::scratch::Scratch;
-use legion_tests::terminal::Left;
+use legion_tests::settings::settings;
+use legion_tests::terminal::{Left, Terminal};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::termios::LocalModes;
 use tokio::io::AsyncWriteExt;
@@ -75,6 +76,25 @@ async fn keys_are_passed_on_and_echoed_once(way: Way) {
     assert_eq!(shown(&left), "ready\r\nzwei é\r\ngot zwei é\r\n6 keys\r\n");
 }
 
+/// What is typed goes to everybody in front of the terminal, the sandbox must not die of it.
+#[tokio::test]
+async fn control_c_reaches_a_command_without_a_terminal_of_its_own() {
+    let scratch = Scratch::new();
+    let program = settings().legion_binary("legion-controller").display().to_string();
+    let workspace = scratch.workspace().display().to_string();
+    let script = "trap 'echo interrupted; exit 7' INT; echo ready; while :; do sleep 0.1; done";
+    for key in ["\x03", "\x1c"] {
+        let script = if key == "\x1c" { script.replace("INT", "QUIT") } else { script.to_owned() };
+        let args = ["exec", "--workspace", &workspace, "--", "sh", "-c", &script];
+        let mut terminal = Terminal::spawn(&scratch, &program, &args, ROWS, COLUMNS);
+        terminal.shows("ready").await;
+        terminal.keys(key).await;
+        let left = terminal.finish().await;
+        assert_eq!(left.status.code(), Some(7), "{left:?}");
+        assert!(left.screen.contains("interrupted\r\n"), "{left:?}");
+    }
+}
+
 async fn control_c_interrupts(way: Way) {
     let scratch = Scratch::new();
     let script = "trap 'echo interrupted; exit 7' INT; (echo ready; exec sleep 300); echo slept";
@@ -139,10 +159,9 @@ async fn exec_without_tty_gives_none() {
     let scratch = Scratch::new();
     let script = "test -t 0 || test -t 1 || echo no terminal";
     let workspace = scratch.workspace().display().to_string();
-    let program = legion_tests::settings::settings().legion_binary("legion-controller").display().to_string();
+    let program = settings().legion_binary("legion-controller").display().to_string();
     let args = ["exec", "--workspace", &workspace, "--", "bash", "-c", script];
-    let left =
-        legion_tests::terminal::Terminal::spawn(&scratch, &program, &args, ROWS, COLUMNS).finish().await;
+    let left = Terminal::spawn(&scratch, &program, &args, ROWS, COLUMNS).finish().await;
     assert_eq!(shown(&left), "no terminal\r\n", "{left:?}");
 }
 

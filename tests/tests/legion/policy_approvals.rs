@@ -2,6 +2,11 @@
 //!
 //! Invariant: the real Codex waits and goes on by itself.
 
+mod scopes;
+mod terminals;
+mod watching;
+mod withdrawn;
+
 use legion_tests::audit::Audit;
 use legion_tests::child::{Child, Finished};
 use legion_tests::codex::{Codex, assert_ran};
@@ -11,14 +16,18 @@ use legion_tests::model_items::{apply_patch, exec, say};
 use legion_tests::scratch::Scratch;
 use legion_tests::settings::settings;
 use legion_tests::terminal::Terminal;
+use legion_tests::ws_client::{Endpoint, Upgrade, WsClient};
 use rustix::process::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::played::Played;
 
 /// Exit codes (design.md, after sysexits).
 const USAGE: i32 = 64;
 const REFUSED: i32 = 77;
+
+/// What the protocol calls a refused call.
+const REFUSED_CODE: i64 = -32077;
 
 const RULES: &str = r#"
 [persona.default]
@@ -49,6 +58,67 @@ impl Watch {
         self.1 += 1;
         let text = self.0.stdout().text();
         serde_json::from_str(text.lines().nth(seen).unwrap()).unwrap()
+    }
+}
+
+/// A controller, a client of its session, and somebody who sees what is asked.
+struct Scene {
+    scratch: Scratch,
+    controller: Controller,
+    watch: Watch,
+    started: u32,
+}
+
+impl Scene {
+    async fn new() -> Self {
+        let scratch = Scratch::new();
+        legion::configure(&scratch, RULES);
+        let controller = Controller::start(&scratch, &[]).await;
+        let watch = Watch::start(&scratch);
+        Self { scratch, controller, watch, started: 0 }
+    }
+
+    async fn client(&self, token: &str) -> WsClient {
+        let upgrade = Upgrade::new(Endpoint::of_url(&self.controller.ready.url)).token(token);
+        let mut client = upgrade.connect().await.unwrap();
+        client.initialize(None).await.unwrap();
+        client
+    }
+
+    /// Parameters that start `touch FILE` in the workspace.
+    fn touch(&mut self, file: &str) -> Value {
+        self.started += 1;
+        json!({
+            "processId": format!("p{}", self.started), "argv": ["touch", file], "env": { "PATH": "/usr/bin:/bin" },
+            "cwd": format!("file://{}", self.scratch.workspace().display()), "tty": false,
+        })
+    }
+
+    /// Asks for `touch FILE`, without waiting for what becomes of it.
+    async fn post(&mut self, client: &mut WsClient, file: &str) -> Value {
+        let params = self.touch(file);
+        client
+            .send_json(&json!({ "id": params["processId"], "method": "process/start", "params": params }))
+            .await;
+        params["processId"].clone()
+    }
+
+    /// The questions that wait.
+    async fn waiting(&self) -> Vec<Value> {
+        let listed = answer(&self.scratch, &["list", "--json"]).await;
+        listed.assert_success();
+        listed.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+}
+
+/// The answer to the request of this id.
+async fn answered(client: &mut WsClient, id: &Value) -> Result<Value, Value> {
+    loop {
+        let mut message = client.notification().await.expect("an answer");
+        if message["id"] == *id {
+            let error = message["error"].take();
+            return if error.is_null() { Ok(message["result"].take()) } else { Err(error) };
+        }
     }
 }
 

@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 use std::path::Path;
 
 use serde_json::Value;
-use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::{cannot_read, view};
 use crate::audit::chain::Line;
 use crate::audit::read::Lines;
+use crate::cli::streams::reader_left;
 use crate::cli::{print_lines, table};
 use crate::failure::Outcome;
 use crate::sys;
@@ -101,16 +101,6 @@ fn watch(dir: &Path) -> std::io::Result<AsyncFd<std::os::fd::OwnedFd>> {
     let fd = inotify::init(inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC)?;
     inotify::add_watch(&fd, dir, inotify::WatchFlags::MODIFY | inotify::WatchFlags::CREATE)?;
     sys::watch_fd(fd)
-}
-
-/// Resolves when our stdout is a pipe, a socket or a terminal and its other end is closed.
-async fn reader_left() {
-    let stdout = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 0).map_err(Into::into);
-    match stdout.and_then(sys::watch_fd) {
-        Ok(stdout) if stdout.ready(Interest::ERROR).await.is_ok() => {}
-        // A file cannot be watched: nobody leaves it.
-        _ => std::future::pending().await,
-    }
 }
 
 /// Takes all pending events; what they say does not matter, the log is read anyway.
