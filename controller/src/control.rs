@@ -196,24 +196,41 @@ fn extend(controller: &Controller, session: &Session, seconds: u64) -> Outcome<P
 
 fn attach(controller: &Controller, session: &Session, process: Option<&str>) -> Outcome<Performed> {
     live(session)?;
-    let find = |wanted: &str| {
-        let mut running = processes(session).into_iter();
-        let found = running.find(|process| process.id == wanted || process.call.to_string() == wanted);
-        found.map(|process| process.call).ok_or_else(|| {
-            Failure::usage(format_args!(
-                "no command {wanted} runs in session {0}: see legion-controller session show {0}",
-                session.id
-            ))
-        })
-    };
-    let call = process.map(find).transpose()?;
+    let call = process.map(|wanted| find_command(session, wanted)).transpose()?;
     let shown = session.watchers.add(call).ok_or_else(|| {
         Failure::unavailable(format_args!("{MAX_WATCHERS} others watch session {} already", session.id))
     })?;
     let mut record = Record::new(Event::Watched).of_session(&session.id);
     record.process = call;
     controller.note(&record);
-    Ok((Reply::Attached(SessionInfo::of(session)), Then::Show(shown)))
+    let mut info = SessionInfo::of(session);
+    info.processes.retain(|process| call.is_none_or(|wanted| process.call == wanted));
+    Ok((Reply::Attached(info), Then::Show(shown)))
+}
+
+/// The running command of this record, or with this id of its client's.
+fn find_command(session: &Session, wanted: &str) -> Outcome<u64> {
+    let running = processes(session);
+    if let Some(process) = running.iter().find(|process| process.call.to_string() == wanted) {
+        return Ok(process.call);
+    }
+    let calls: Vec<_> =
+        running.iter().filter(|process| process.id == wanted).map(|process| process.call).collect();
+    match calls[..] {
+        [call] => Ok(call),
+        [] => Err(Failure::usage(format_args!(
+            "no command {wanted} runs in session {0}: see legion-controller session show {0}",
+            session.id
+        ))),
+        _ => {
+            let numbers: Vec<_> = calls.iter().map(u64::to_string).collect();
+            Err(Failure::usage(format_args!(
+                "{} clients run a command {wanted}: name it by the number of its record, {}",
+                calls.len(),
+                numbers.join(" or ")
+            )))
+        }
+    }
 }
 
 /// Opens a session and says how to reach it.

@@ -243,6 +243,7 @@ impl Session {
             session.remove_placeholders();
             session.companion.end();
             session.close_running(&controller, reason.text());
+            session.watchers.close();
             controller.approvals.forget(&session.id);
             controller.note(&Record::new(Event::SessionEnded).of_session(&session.id).because(reason.text()));
             session.gone.send_replace(true);

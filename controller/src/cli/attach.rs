@@ -19,8 +19,7 @@ pub(super) async fn run(context: &Context, id: String, process: Option<String>) 
         Reply::Attached(session) => session,
         other => return Err(unexpected(&other)),
     };
-    let wanted = |id: &str, call: u64| process.as_ref().is_none_or(|p| p == id || *p == call.to_string());
-    for process in session.processes.iter().filter(|process| wanted(&process.id, process.call)) {
+    for process in &session.processes {
         say(&format!("{} runs: {}", process.call, process.command));
     }
     let is_terminal = isatty(rustix::stdio::stdout());

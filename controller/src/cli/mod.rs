@@ -30,6 +30,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
@@ -228,6 +229,10 @@ fn usage(error: &clap::Error) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let text = error.render().to_string();
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        let usage = text.lines().find(|line| line.starts_with("Usage: ")).unwrap_or_default();
+        return report(&Failure::usage(format_args!("a subcommand is missing: {usage}; see --help")));
+    }
     let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("bad arguments");
     let line = line.strip_prefix("error: ").unwrap_or(line);
     let rest: Vec<&str> =

@@ -54,7 +54,7 @@ pub(super) enum SessionCommand {
     Attach {
         /// Public id
         id: String,
-        /// Only this command: the client's id of it, or the number of its record
+        /// Only this command: the number of its record, or the client's id of it
         process: Option<String>,
     },
     /// Let a session live longer
@@ -140,7 +140,7 @@ async fn issue(context: &Context, wanted: &Wanted, json: bool, token_file: Optio
     let written = write_new_private(&path, &opened.token);
     if let Err(error) = written {
         // A token nobody has must not stay good.
-        end(context, opened.session, true).await?;
+        ask(context, &Request::End { id: opened.session, revoke: true }).await?;
         return Err(Failure::unavailable(format_args!("cannot write {}: {error}", path.display())));
     }
     print_lines(&[format!("session {}: the token is in {}", opened.session, path.display())])

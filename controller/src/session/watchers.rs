@@ -64,6 +64,11 @@ impl Watchers {
         self.0.borrow().is_empty()
     }
 
+    /// Nothing more will come. What is on its way still arrives.
+    pub fn close(&self) {
+        self.0.borrow_mut().clear();
+    }
+
     /// Shows what a command printed.
     pub fn output(&self, call: u64, stream: Stream, bytes: &[u8]) {
         self.0.borrow_mut().retain_mut(|watcher| {

@@ -20,6 +20,7 @@ mod codex_refused;
 mod codex_scenarios;
 mod codex_versions;
 mod codex_wss;
+mod command_line;
 mod env_file;
 mod exec;
 mod exec_streams;
