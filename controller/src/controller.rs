@@ -68,6 +68,7 @@ pub struct Controller {
     sessions: RefCell<BTreeMap<String, Rc<Session>>>,
     sessions_made: Cell<u32>,
     url: RefCell<Option<String>>,
+    tells_refusals: Cell<bool>,
     /// The rules of each persona as they are now.
     pub(crate) policies: RefCell<BTreeMap<String, Rc<Policy>>>,
 }
@@ -148,6 +149,7 @@ impl Controller {
             // Controllers of root that run side by side start at different stand-in users.
             sessions_made: Cell::new(std::process::id()),
             url: RefCell::default(),
+            tells_refusals: Cell::default(),
             policies: RefCell::new(policies),
             config,
             environment,
@@ -172,6 +174,16 @@ impl Controller {
     /// Says where harnesses can connect.
     pub fn listens_at(&self, url: &str) {
         *self.url.borrow_mut() = Some(url.to_owned());
+    }
+
+    /// From now on the person in front of us is told of refusals that a model is not told the reason of.
+    pub fn tell_refusals(&self) {
+        self.tells_refusals.set(true);
+    }
+
+    /// Whether anybody is told of them.
+    pub fn tells_refusals(&self) -> bool {
+        self.tells_refusals.get()
     }
 
     /// Makes a session and its token, and starts its sandbox, so that whatever is wrong shows at once. A persona that

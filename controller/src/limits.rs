@@ -276,6 +276,9 @@ pub const MAX_QUEUED_EVENTS: usize = 16;
 /// Tool calls of one harness at a time; more wait.
 pub const MAX_TOOL_CALLS: usize = 64;
 
+/// Refusals of one connection that are told in the terminal of `start`; an agent can try for ever.
+pub const MAX_TOLD_REFUSALS: u32 = 50;
+
 /// Connections of a harness's plugin, one a call; more wait.
 pub const MAX_TOOL_CONNECTIONS: usize = 256;
 

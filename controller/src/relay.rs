@@ -10,8 +10,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{FutureExt, SinkExt, StreamExt};
-use legion_protocol::limits::MAX_REQUESTS_IN_FLIGHT;
-use legion_protocol::{ErrorCode, ErrorObject, Method, RequestId, jsonrpc};
+use legion_protocol::{Method, RequestId};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
@@ -24,8 +23,8 @@ use crate::approvals::Answer;
 use crate::audit::record::{Actor, Decision, Object, Outcome};
 use crate::audit::{Event, Record};
 use crate::controller::Controller;
-use crate::gate::{self, Forwarded, Ruling};
-use crate::limits::{DRAIN_TIMEOUT, MAX_QUEUED_ANSWERS, MAX_TRACKED_PROCESSES};
+use crate::gate::{Forwarded, Ruling};
+use crate::limits::{DRAIN_TIMEOUT, MAX_QUEUED_ANSWERS};
 use crate::redaction::tape::Tape;
 use crate::sandbox::launch::Upstream;
 use crate::session::{Command, EndReason, ProcessKey, Session, millis};
@@ -35,6 +34,7 @@ mod down;
 mod held;
 mod outfit;
 mod output;
+mod refused;
 
 use held::{Held, HeldCalls, HeldKey};
 
@@ -67,6 +67,8 @@ pub struct Connection {
     /// Frames for the harness that came of one.
     ready: RefCell<VecDeque<String>>,
     held: RefCell<Vec<HeldKey>>,
+    /// How often the person was told of something refused.
+    told_refusals: Cell<u32>,
 }
 
 /// Why a pump stopped: one line for the record, and what the harness is told in the Close frame.
@@ -100,6 +102,7 @@ impl Connection {
             to_add: RefCell::default(),
             ready: RefCell::default(),
             held: RefCell::default(),
+            told_refusals: Cell::default(),
         }
     }
 
@@ -205,18 +208,6 @@ impl Connection {
         }
     }
 
-    /// Records a refusal; what is answered.
-    fn refuse(&self, refused: gate::Refused) -> Refused {
-        let event = if refused.violation { Event::Violation } else { Event::Call };
-        let mut record = self.record(event).because(self.controller.redactor.text(&refused.error.message));
-        record.method = refused.method;
-        record.object = refused.object;
-        record.rule = refused.rule;
-        record.decision = Some(Decision::Deny);
-        self.controller.note(&record);
-        Refused::Answer(jsonrpc::error_text(&refused.id, &refused.error))
-    }
-
     fn forward(&self, forwarded: Forwarded) -> Result<(), Refused> {
         let Forwarded { id, method, mut call, process_id, size, client, rule, secrets, reason } = forwarded;
         if let Some(client) = client {
@@ -259,33 +250,6 @@ impl Connection {
         if let Some(command) = starts.find_map(|pending| pending.command.as_mut()) {
             command.size = size;
         }
-    }
-
-    /// Refuses a call because there is no record of it.
-    fn unrecorded(&self, id: &RequestId, error: &std::io::Error) -> Refused {
-        tracing::error!(%error, session = self.session.id, "a call is refused because it cannot be recorded");
-        let error = ErrorObject::new(ErrorCode::Refused, format!("Legion cannot record this call: {error}"));
-        Refused::Answer(jsonrpc::error_text(id, &error))
-    }
-
-    fn overloaded(&self, id: &RequestId, method: Method) -> Option<Refused> {
-        let error = ErrorObject::invalid_request(self.overload(id, method)?);
-        Some(Refused::Answer(jsonrpc::error_text(id, &error)))
-    }
-
-    fn overload(&self, id: &RequestId, method: Method) -> Option<String> {
-        let pending = self.pending.borrow();
-        if pending.contains_key(id) || self.holds(id) {
-            return Some(format!("request id {id} is already in flight"));
-        }
-        if pending.len() >= MAX_REQUESTS_IN_FLIGHT {
-            return Some(format!(
-                "more than {MAX_REQUESTS_IN_FLIGHT} requests are in flight: wait for answers"
-            ));
-        }
-        let tracked = self.session.running().borrow().len();
-        (method == Method::ProcessStart && tracked >= MAX_TRACKED_PROCESSES)
-            .then(|| format!("more than {MAX_TRACKED_PROCESSES} processes are running: end some"))
     }
 
     fn call_record(&self, id: &RequestId, method: Method, object: Object, rule: Option<String>) -> Record {

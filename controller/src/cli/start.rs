@@ -63,6 +63,7 @@ pub(super) async fn run(context: Context, args: Args) -> Outcome<u8> {
     }
     let stop = Stop::watch()?;
     let controller = Controller::start(context.environment, dirs, config)?;
+    controller.tell_refusals();
     let served = serve(&controller, &run, doors, request, stop, args.json).await;
     for name in RUNTIME_FILES {
         let _ = rustix::fs::unlinkat(&run, name, rustix::fs::AtFlags::empty());

@@ -4,7 +4,7 @@
 
 use legion_tests::audit::Audit;
 use legion_tests::codex::{Codex, assert_ran};
-use legion_tests::legion;
+use legion_tests::legion::{self, Controller};
 use legion_tests::mock_model::{MockModel, Script};
 use legion_tests::model_items::{apply_patch, exec, say};
 use legion_tests::scratch::Scratch;
@@ -95,6 +95,52 @@ async fn a_refused_patch_changes_nothing_and_codex_is_told() {
     assert_eq!(refused.len(), 2);
     for call in refused {
         assert!(call["reason"].as_str().unwrap().contains("workflows are changed by people"), "{call}");
+    }
+}
+
+/// The model is told which file it was; the person in front of `start` is told why.
+#[tokio::test]
+async fn whoever_runs_start_sees_why_a_patch_was_refused() {
+    let scratch = Scratch::new();
+    legion::configure(&scratch, RULES);
+    scratch.write("workspace/write/old.yml", "on: push\n");
+    scratch.write("workspace/a.yml", "on: push\n");
+    let patch = |body: &str| format!("*** Begin Patch\n{body}*** End Patch\n");
+    let change = "@@\n-on: push\n+on: x\n";
+    let cases = [
+        (patch("*** Add File: write/new/b.yml\n+x\n"), "Failed to write file", "write/new/b.yml"),
+        (patch("*** Delete File: write/old.yml\n"), "Failed to delete file", "write/old.yml"),
+        (
+            patch(&format!("*** Update File: write/old.yml\n*** Move to: b.yml\n{change}")),
+            "Failed to remove original",
+            "write/old.yml",
+        ),
+        (
+            patch(&format!("*** Update File: a.yml\n*** Move to: write/c.yml\n{change}")),
+            "Failed to write file",
+            "write/c.yml",
+        ),
+    ];
+    let calls: Vec<_> = (0..cases.len()).map(|number| format!("c{number}")).collect();
+    let patches = calls.iter().zip(&cases);
+    let script =
+        patches.fold(Script::new(), |script, (call, (patch, ..))| script.item(apply_patch(call, patch)));
+    let controller = Controller::start(&scratch, &[]).await;
+    let model = MockModel::start(script.item(say("done"))).await;
+    Codex::new(&scratch).run(&controller.reach(), &model).await.assert_success();
+    let played = Played::of(model);
+    let said = controller.stop().await.stderr;
+    let lines: Vec<_> =
+        said.lines().filter(|line| line.contains("workflows are changed by people")).collect();
+    assert_eq!(lines.len(), cases.len(), "{said}");
+    for ((call, (_, text, path)), line) in calls.iter().zip(&cases).zip(lines) {
+        let expected = format!("{text} {}/{path}\n", scratch.workspace().display());
+        assert!(played.output(call).ends_with(&expected), "{}", played.output(call));
+        assert!(line.contains(path) && line.contains("rule ci"), "{path}: {line}");
+    }
+    assert_eq!(scratch.read("workspace/write/old.yml").as_deref(), Some("on: push\n"));
+    for file in ["write/new", "write/c.yml"] {
+        assert!(!scratch.workspace().join(file).exists(), "{file}");
     }
 }
 
