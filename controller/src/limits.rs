@@ -181,6 +181,9 @@ pub const MAX_SCRIPT_TOKENS: usize = 4096;
 /// Constructs of a script that could lie in each other: the parser's time doubles with each.
 pub const MAX_SCRIPT_NESTING: usize = 16;
 
+/// Here-documents of one script that are looked at.
+pub const MAX_HERE_DOCUMENTS: usize = 32;
+
 /// How deep scripts in scripts and programs that run programs are followed.
 pub const MAX_READING_DEPTH: usize = 16;
 

@@ -23,7 +23,8 @@ pub fn of(persona: &str, action: &Action, decision: &Decision, frame: &str) -> S
             put(command.alias.as_deref().unwrap_or_default().as_bytes());
             put(&command.argv.len().to_be_bytes());
             command.argv.iter().for_each(|word| put(word.as_bytes()));
-            command.cwd.absolute.iter().for_each(|path| put(path.as_os_str().as_encoded_bytes()));
+            let names = command.cwd.iter().flat_map(|cwd| &cwd.absolute);
+            names.for_each(|path| put(path.as_os_str().as_encoded_bytes()));
             command.env.iter().for_each(|name| put(name.as_bytes()));
         }
         What::Files(touches) => {
@@ -31,7 +32,11 @@ pub fn of(persona: &str, action: &Action, decision: &Decision, frame: &str) -> S
             for touch in touches {
                 put(touch.path.as_os_str().as_encoded_bytes());
                 put(&[touch.op as u8, u8::from(touch.tree)]);
+                // A link that leads elsewhere makes it another call.
+                let names = touch.names.iter().flat_map(|names| &names.absolute);
+                names.for_each(|path| put(path.as_os_str().as_encoded_bytes()));
             }
+            put(params(frame).as_bytes());
         }
         What::Http(http) => {
             put(b"http");
@@ -50,7 +55,7 @@ pub fn of(persona: &str, action: &Action, decision: &Decision, frame: &str) -> S
 
 /// The parameters of a call, without the names that a client gives to each of its calls anew.
 fn params(frame: &str) -> String {
-    const NAMES: [&str; 2] = ["requestId", "writeId"];
+    const NAMES: [&str; 3] = ["requestId", "writeId", "handleId"];
     // The gate has parsed it before; what cannot be parsed is only like itself.
     let Ok(mut frame) = serde_json::from_str::<Value>(frame) else { return frame.to_owned() };
     let mut params = frame["params"].take();

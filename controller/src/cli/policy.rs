@@ -14,7 +14,7 @@ use super::{Context, print_json, print_lines, table};
 use crate::config::{Config, Persona};
 use crate::failure::{Failure, Outcome};
 use crate::policy::action::{Http, Look, Op, Sight};
-use crate::policy::command::Part;
+use crate::policy::command::{Part, Standing};
 use crate::policy::{Action, Decision, Rules, What, refusal};
 use crate::sandbox::workspace::Workspace;
 use crate::session::{Outlook, read_workspace_rules};
@@ -179,7 +179,7 @@ fn why(context: &Context, config: &Config, args: &WhyArgs) -> Outcome<u8> {
     let decision = scene.decide(method, what.clone());
     let (parts, opaque) = match &what {
         What::Command(command) => {
-            let parts = command.reading.parts.iter().filter(|part| !part.guess);
+            let parts = command.reading.parts.iter().filter(|part| part.standing == Standing::Own);
             (parts.map(Part::text).collect(), command.reading.opaque.clone())
         }
         _ => (Vec::new(), Vec::new()),

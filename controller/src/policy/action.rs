@@ -2,6 +2,7 @@
 //!
 //! Invariant: the same call gives the same action, whether it comes as a frame, from `policy why`, or from a record.
 
+use core::net::{Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
 use legion_protocol::PathUri;
@@ -38,8 +39,10 @@ pub struct Command {
     pub argv: Vec<String>,
     /// The name the program is told it has, when that is another.
     pub alias: Option<String>,
-    /// Inside, absolute and normal.
-    pub cwd: Names,
+    /// Inside, under all names: as it was named, and with links followed.
+    pub cwd: Vec<Names>,
+    /// Whether links on the way to it could not be followed.
+    pub cwd_lost: bool,
     /// Names of the variables the client sets, sorted.
     pub env: Vec<String>,
     /// What it runs, as far as it can be seen.
@@ -51,8 +54,8 @@ impl Command {
     pub fn new(argv: Vec<String>, alias: Option<&str>, cwd: Names, mut env: Vec<String>) -> Self {
         env.sort();
         env.dedup();
-        let reading = Reading::of(&argv, alias);
-        Self { argv, alias: alias.map(str::to_owned), cwd, env, reading }
+        let reading = Reading::of(&argv, alias, &env);
+        Self { argv, alias: alias.map(str::to_owned), cwd: vec![cwd], cwd_lost: false, env, reading }
     }
 
     /// Names of all variables that are set for what it runs.
@@ -66,7 +69,18 @@ pub trait Look {
     /// Where a path inside leads; its last component is followed too when `last` is set. `None` when that cannot be told.
     fn resolve(&self, path: &Path, last: bool) -> Option<PathBuf>;
     /// The file inside that a program's name stands for.
-    fn program(&self, name: &str) -> Option<PathBuf>;
+    fn program(&self, name: &str) -> Program;
+}
+
+/// Where a program is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Program {
+    /// Here.
+    At(PathBuf),
+    /// Nowhere: it is a word of the shell, or cannot run.
+    Nowhere,
+    /// In a directory that only the sandbox can see.
+    Hidden,
 }
 
 /// Makes actions: the same ones for the gate, for `policy why` and for `policy replay`.
@@ -83,9 +97,18 @@ impl Sight<'_> {
     pub fn command(&self, argv: Vec<String>, alias: Option<&str>, cwd: &Path, env: Vec<String>) -> What {
         let mut command = Command::new(argv, alias, self.places.names(cwd), env);
         if let Some(look) = self.look {
+            match look.resolve(cwd, true) {
+                Some(resolved) if resolved != cwd => command.cwd.push(self.places.names(&resolved)),
+                Some(_) => {}
+                None => command.cwd_lost = true,
+            }
+            let (moved, elsewhere) = (command.reading.moved, command.reading.searches_elsewhere());
             for part in &mut command.reading.parts {
                 if let Some(program) = part.program() {
+                    let is_found =
+                        if program.contains('/') { moved && part.is_relative() } else { elsewhere };
                     (part.exes, part.lost) = self.programs(look, cwd, program);
+                    part.lost |= is_found;
                 }
             }
         }
@@ -95,11 +118,15 @@ impl Sight<'_> {
     /// The names of a program's file, and whether links on its way could not be followed.
     fn programs(&self, look: &dyn Look, cwd: &Path, program: &str) -> (Vec<Names>, bool) {
         let found = if program.contains('/') {
-            PathUri::from_path(&cwd.join(program)).map(PathUri::into_path)
+            PathUri::from_path(&cwd.join(program)).map_or(Program::Hidden, |uri| Program::At(uri.into_path()))
         } else {
             look.program(program)
         };
-        let Some(found) = found else { return (Vec::new(), true) };
+        let found = match found {
+            Program::At(found) => found,
+            Program::Nowhere => return (Vec::new(), false),
+            Program::Hidden => return (Vec::new(), true),
+        };
         let resolved = look.resolve(&found, true);
         let lost = resolved.is_none();
         let mut names = vec![self.places.names(&found)];
@@ -194,13 +221,28 @@ fn host(url: &str) -> Option<String> {
     let authority = &rest[..rest.find(['/', '?', '#']).unwrap_or(rest.len())];
     // What two readers could take apart in two ways has no plain host.
     let authority = if authority.contains(['@', '\\', '%']) { return None } else { authority };
-    let host = match authority.strip_prefix('[') {
-        Some(rest) => rest.split_once(']')?.0,
-        None => authority.split(':').next()?,
-    };
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-._:".contains(c);
-    let host = host.strip_suffix('.').unwrap_or(host);
-    (!host.is_empty() && host.chars().all(plain)).then(|| host.to_ascii_lowercase())
+    match authority.strip_prefix('[') {
+        Some(rest) => plain_host(rest.split_once(']')?.0),
+        None => plain_host(authority.split(':').next()?),
+    }
+}
+
+/// A host as it is compared: in lower case, an address as it is usually written. `None` for what a resolver may take for
+/// an address, but not everybody.
+pub fn plain_host(host: &str) -> Option<String> {
+    let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
+    if host.contains(':') {
+        let address: Ipv6Addr = host.parse().ok()?;
+        return Some(
+            address.to_ipv4_mapped().map_or_else(|| address.to_string(), |address| address.to_string()),
+        );
+    }
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+    let last = host.rsplit('.').next()?;
+    let is_number = last.starts_with(|c: char| c.is_ascii_digit());
+    let is_plain =
+        !last.is_empty() && host.chars().all(plain) && !host.starts_with('.') && !host.contains("..");
+    (is_plain && (!is_number || host.parse::<Ipv4Addr>().is_ok())).then_some(host)
 }
 
 /// A path under all the names it has inside.
@@ -253,6 +295,16 @@ mod tests {
             ("https://Example.COM./x", Some("example.com")),
             ("http://example.com:80", Some("example.com")),
             ("http://[::1]:80/", Some("::1")),
+            ("http://[0:0::0001]/", Some("::1")),
+            ("http://[::ffff:127.0.0.1]/", Some("127.0.0.1")),
+            ("http://127.0.0.1/", Some("127.0.0.1")),
+            ("http://127.1/", None),
+            ("http://0x7f.0.0.1/", None),
+            ("http://2130706433/", None),
+            ("http://0x7f000001/", None),
+            ("http://a.0x7f/", None),
+            ("http://a..b/", None),
+            ("http://example.com../", None),
             ("https://a@b/", None),
             ("https://a\\@b/", None),
             ("https://exa%6dple.com/", None),

@@ -1,24 +1,112 @@
 //! What a command runs, as far as it can be seen.
 //!
-//! Invariant: whatever is not understood ends up in [`Reading::opaque`], never in a part that looks plain.
+//! Invariant: whatever is not understood ends up in [`Reading::opaque`] or in a word that is not plain, never in a part that
+//! looks plain.
 
 use super::action::Names;
 use super::script;
 use super::unwrap::{self, Inner};
+use super::variables::{self, Influence};
 use crate::limits::{MAX_COMMAND_PARTS, MAX_COMMAND_WORDS, MAX_READING_DEPTH};
 
-/// A word of a command; `None` when only running it would show it.
-pub type Word = Option<String>;
+/// A word of a command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Word {
+    /// This very text.
+    Plain(String),
+    /// What only running it would show; making it runs nothing.
+    Unknown {
+        /// It may become any number of words, instead of one.
+        may_split: bool,
+        /// Whatever it becomes begins as no option does.
+        is_operand: bool,
+    },
+    /// `NAME=` before something that only running it would show.
+    Sets {
+        /// The name.
+        name: String,
+        /// Whether it may become several words.
+        may_split: bool,
+    },
+}
+
+impl Word {
+    /// One word that could be anything.
+    pub const ONE: Self = Self::Unknown { may_split: false, is_operand: false };
+    /// Any number of words that could be anything.
+    pub const MANY: Self = Self::Unknown { may_split: true, is_operand: false };
+
+    /// Its text, when that can be seen.
+    pub fn text(&self) -> Option<&str> {
+        match self {
+            Self::Plain(text) => Some(text),
+            Self::Unknown { .. } | Self::Sets { .. } => None,
+        }
+    }
+
+    /// Whether it may be more than one word, or none.
+    pub fn may_split(&self) -> bool {
+        matches!(self, Self::Unknown { may_split: true, .. } | Self::Sets { may_split: true, .. })
+    }
+
+    /// Whether it may be an option, or become one.
+    pub fn may_be_option(&self) -> bool {
+        match self {
+            Self::Plain(text) => text.starts_with('-'),
+            Self::Unknown { is_operand, .. } => !is_operand,
+            Self::Sets { may_split, .. } => *may_split,
+        }
+    }
+}
+
+impl From<&str> for Word {
+    fn from(text: &str) -> Self {
+        Self::Plain(text.to_owned())
+    }
+}
+
+/// A variable that is set, with its value where that can be seen.
+pub type Setting = (String, Option<String>);
+
+/// What a part is to the call it is a part of.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Standing {
+    /// It runs, and some rule or default must allow it.
+    #[default]
+    Own,
+    /// It runs as well, but another part answers for it: a shell for its script, the script for its shell. Rules that deny or
+    /// ask count.
+    Covered,
+    /// It may run so, as part of something opaque. What rules that deny or ask certainly mean counts.
+    Guess,
+}
+
+/// Whether a rule means something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Match {
+    /// Certainly not.
+    No,
+    /// That depends on what cannot be seen.
+    Maybe,
+    /// Certainly.
+    Yes,
+}
+
+impl From<bool> for Match {
+    fn from(is: bool) -> Self {
+        if is { Self::Yes } else { Self::No }
+    }
+}
 
 /// One program with its arguments.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Part {
     /// The program and its arguments.
     pub words: Vec<Word>,
-    /// A redirection makes it write to a file, or read from what cannot be seen.
-    pub redirected: bool,
-    /// It may run: a deny or ask rule counts, but nothing else is made of it.
-    pub guess: bool,
+    /// A redirection makes it write to a file.
+    pub writes: bool,
+    /// See [`Standing`].
+    pub standing: Standing,
     /// Where its program lies, under all names; filled in only when a rule asks for it.
     pub exes: Vec<Names>,
     /// Whether links on the way to it could not be followed.
@@ -32,7 +120,7 @@ impl Part {
 
     /// The program's word.
     pub fn program(&self) -> Option<&str> {
-        self.words.first()?.as_deref()
+        self.words.first()?.text()
     }
 
     /// Whether the program is found from the working directory.
@@ -40,60 +128,74 @@ impl Part {
         self.program().is_some_and(|program| program.contains('/') && !program.starts_with('/'))
     }
 
-    /// Why it cannot be seen whole.
+    /// Why nobody can say which program it is.
     pub fn unseen(&self) -> Option<&'static str> {
         let strange = |program: &str| !program.is_ascii() || program.chars().any(char::is_control);
-        match self.words.first() {
-            None => Some("only redirections"),
-            Some(None) => Some("the program is not a plain word"),
-            Some(Some(program)) if program.is_empty() || strange(program) => {
-                Some("the program has a strange name")
-            }
-            _ if self.words.iter().any(Option::is_none) => Some("an argument is not a plain word"),
-            _ if self.redirected => Some("a redirection goes to a file"),
-            _ => None,
+        // Redirections alone run nothing.
+        let first = self.words.first()?;
+        match first.text() {
+            None => Some("the program is not a plain word"),
+            Some(program) if program.is_empty() || strange(program) => Some("the program has a strange name"),
+            Some(_) => None,
         }
     }
 
-    /// Whether everything about it can be seen.
-    pub fn is_plain(&self) -> bool {
-        self.unseen().is_none()
-    }
-
-    /// Whether it is exactly this program with these first arguments.
+    /// Whether it is exactly this program with these first arguments, whatever else comes.
     pub fn begins_with(&self, prefix: &[String]) -> bool {
         prefix.len() <= self.words.len()
-            && prefix.iter().zip(&self.words).all(|(wanted, word)| word.as_ref() == Some(wanted))
+            && prefix.iter().zip(&self.words).all(|(wanted, word)| word.text() == Some(wanted))
     }
 
     /// Whether it may be this: by another path of the program, with options of the program before the other words.
-    pub fn may_begin_with(&self, prefix: &[String]) -> bool {
-        let Some((program, rest)) = prefix.split_first() else { return false };
+    pub fn may_begin_with(&self, prefix: &[String]) -> Match {
+        let Some((program, rest)) = prefix.split_first() else { return Match::No };
         let same = |word: &str| word == program || (!program.contains('/') && base_name(word) == program);
-        let fits = |words: &[Word]| {
-            rest.len() <= words.len()
-                && rest.iter().zip(words).all(|(wanted, word)| word.as_ref() == Some(wanted))
-        };
-        let Some((Some(first), arguments)) = self.words.split_first() else { return false };
-        same(first) && (fits(arguments) || fits(unwrap::without_options(base_name(first), arguments)))
+        let Some((first, arguments)) = self.words.split_first() else { return Match::No };
+        let Some(first) = first.text() else { return Match::Maybe };
+        if !same(first) {
+            return Match::No;
+        }
+        let behind = unwrap::without_options(base_name(first), arguments);
+        let options = &arguments[..arguments.len() - behind.len()];
+        if options.iter().any(Word::may_split) && !rest.is_empty() {
+            return compare(arguments, rest).max(Match::Maybe);
+        }
+        compare(arguments, rest).max(compare(behind, rest))
     }
 
     /// For people: what cannot be seen is `…`.
     pub fn text(&self) -> String {
-        let words = self.words.iter().map(|word| word.as_deref().unwrap_or("…"));
+        let words = self.words.iter().map(|word| match word {
+            Word::Plain(text) => text.clone(),
+            Word::Sets { name, .. } => format!("{name}=…"),
+            Word::Unknown { .. } => "…".to_owned(),
+        });
         words.collect::<Vec<_>>().join(" ")
     }
+}
+
+/// Whether words begin with these.
+fn compare(words: &[Word], wanted: &[String]) -> Match {
+    for (index, wanted) in wanted.iter().enumerate() {
+        match words.get(index) {
+            Some(Word::Plain(word)) if word == wanted => {}
+            Some(Word::Plain(_)) | None => return Match::No,
+            Some(Word::Sets { name, may_split: false }) if !wanted.starts_with(&format!("{name}=")) => {
+                return Match::No;
+            }
+            // Of several words the first is an operand, and a pattern is never none.
+            Some(word @ Word::Unknown { .. }) if wanted.starts_with('-') && !word.may_be_option() => {
+                return Match::No;
+            }
+            Some(_) => return Match::Maybe,
+        }
+    }
+    Match::Yes
 }
 
 /// The last component of a path.
 pub fn base_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
-}
-
-/// Variables that choose which program a name is, or what else runs with it.
-pub fn is_influential(name: &str) -> bool {
-    const NAMES: [&str; 8] = ["PATH", "BASH_ENV", "ENV", "IFS", "SHELLOPTS", "BASHOPTS", "PS4", "CDPATH"];
-    NAMES.contains(&name) || name.starts_with("LD_") || name.starts_with("BASH_FUNC_")
 }
 
 /// A command taken apart.
@@ -110,8 +212,8 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// Takes arguments apart.
-    pub fn of(argv: &[String], alias: Option<&str>) -> Self {
+    /// Takes arguments apart. `env` are the names of the variables the client sets.
+    pub fn of(argv: &[String], alias: Option<&str>, env: &[String]) -> Self {
         let mut reader = Reader::default();
         let program = argv.first().map_or("", String::as_str);
         if alias.is_some_and(|name| base_name(name) != base_name(program)) {
@@ -123,8 +225,16 @@ impl Reading {
         if argv.is_empty() {
             reader.opaque("there is no program");
         }
-        reader.part(&Part { words: argv.iter().cloned().map(Some).collect(), ..Part::default() });
+        if let Some(name) = env.iter().find(|name| variables::influence(name) == Influence::Hidden) {
+            reader.opaque(&format!("{name} makes programs run something else"));
+        }
+        reader.part(&Part { words: argv.iter().cloned().map(Word::Plain).collect(), ..Part::default() });
         reader.reading
+    }
+
+    /// Whether a program without a path may be found elsewhere than usual.
+    pub fn searches_elsewhere(&self) -> bool {
+        self.assigned.iter().any(|name| name == "PATH")
     }
 }
 
@@ -132,38 +242,59 @@ impl Reading {
 #[derive(Default)]
 pub(super) struct Reader {
     pub(super) reading: Reading,
+    /// Texts that something reads.
+    pub(super) inputs: Vec<String>,
     depth: usize,
-    guessing: bool,
+    standing: Standing,
 }
 
 impl Reader {
     /// Notes why something cannot be seen; of a guess that says nothing.
     pub(super) fn opaque(&mut self, why: &str) {
         let why = why.to_owned();
-        if !(self.guessing || self.reading.opaque.contains(&why))
+        if !(self.standing == Standing::Guess || self.reading.opaque.contains(&why))
             && self.reading.opaque.len() < MAX_COMMAND_PARTS
         {
             self.reading.opaque.push(why);
         }
     }
 
-    pub(super) fn assign(&mut self, name: &str) {
+    /// A variable that is set for what runs.
+    pub(super) fn assign(&mut self, name: &str, value: Option<&str>) {
         if !self.reading.assigned.iter().any(|known| known == name) {
             self.reading.assigned.push(name.to_owned());
         }
+        match variables::influence(name) {
+            Influence::None | Influence::Search => {}
+            Influence::Hidden => {
+                self.opaque(&format!("{name} makes programs run something else"));
+                self.guess(|reader| value.iter().for_each(|text| reader.script(text)));
+            }
+            // Its value is a command of its own, empty for none.
+            Influence::Command => match value {
+                // Whoever lets the variable be set lets it run.
+                Some(text) => self.standing(Standing::Covered, |reader| reader.script(text)),
+                None => self.opaque(&format!("{name} names a program that cannot be seen")),
+            },
+        }
     }
 
-    fn assign_all(&mut self, names: &[String]) {
-        for name in names {
-            self.assign(name);
+    fn assign_all(&mut self, settings: &[Setting]) {
+        for (name, value) in settings {
+            self.assign(name, value.as_deref());
         }
     }
 
     /// Reads something that may run, but not as it is read.
     pub(super) fn guess(&mut self, read: impl FnOnce(&mut Self)) {
-        let before = std::mem::replace(&mut self.guessing, true);
+        self.standing(Standing::Guess, read);
+    }
+
+    fn standing(&mut self, standing: Standing, read: impl FnOnce(&mut Self)) {
+        let before = self.standing;
+        self.standing = before.max(standing);
         read(self);
-        self.guessing = before;
+        self.standing = before;
     }
 
     /// One level further in; too deep is opaque.
@@ -179,9 +310,9 @@ impl Reader {
 
     /// What is too much to look at is opaque even in a guess: something was not looked at.
     fn too_much(&mut self) {
-        let before = std::mem::replace(&mut self.guessing, false);
+        let before = std::mem::take(&mut self.standing);
         self.opaque("it is nested too deeply, or too long, to be taken apart");
-        self.guessing = before;
+        self.standing = before;
     }
 
     pub(super) fn script(&mut self, text: &str) {
@@ -190,40 +321,41 @@ impl Reader {
 
     /// One program with its arguments, and what that runs in turn.
     pub(super) fn part(&mut self, part: &Part) {
-        if part.words.is_empty() && !part.redirected {
+        if part.words.is_empty() && !part.writes {
             return;
         }
         if self.reading.parts.len() >= MAX_COMMAND_PARTS || part.words.len() > MAX_COMMAND_WORDS {
             self.too_much();
         }
         let inner = unwrap::inner(&part.words);
-        let transparent = matches!(&inner, Inner::Script(_) | Inner::Runs { transparent: true, .. });
         let mut kept = part.clone();
         kept.words.truncate(MAX_COMMAND_WORDS);
-        kept.guess = self.guessing || transparent && part.is_plain();
+        let is_covered = matches!(&inner, Inner::Script(_) | Inner::Runs { transparent: true, .. });
+        kept.standing = if is_covered { self.standing.max(Standing::Covered) } else { self.standing };
         if self.reading.parts.len() < MAX_COMMAND_PARTS {
             self.reading.parts.push(kept);
         }
-        self.inner(inner, part.redirected);
+        self.inner(inner, part.writes);
     }
 
-    fn inner(&mut self, inner: Inner, redirected: bool) {
+    fn inner(&mut self, inner: Inner, writes: bool) {
         match inner {
             Inner::Nothing => {}
-            Inner::Runs { words, assigned, moved, .. } => {
+            Inner::Runs { commands, assigned, moved, .. } => {
                 self.reading.moved |= moved;
                 self.assign_all(&assigned);
-                self.deeper(|reader| reader.part(&Part { redirected, ..Part::of(&words) }));
-            }
-            Inner::Many { commands, moved } => {
-                self.reading.moved |= moved;
                 for words in commands {
-                    self.deeper(|reader| reader.part(&Part { redirected, ..Part::of(&words) }));
+                    self.deeper(|reader| reader.part(&Part { writes, ..Part::of(&words) }));
                 }
             }
+            Inner::Also(commands) => self.standing(Standing::Covered, |reader| {
+                for words in commands {
+                    reader.deeper(|reader| reader.part(&Part::of(&words)));
+                }
+            }),
             Inner::Script(text) => self.script(&text),
             Inner::Moves => self.reading.moved = true,
-            Inner::Assigns(names) => self.assign_all(&names),
+            Inner::Assigns(settings) => self.assign_all(&settings),
             Inner::Opaque { why, words } => {
                 self.opaque(&why);
                 self.guess(|reader| {
@@ -231,11 +363,19 @@ impl Reader {
                     for start in 1..words.len().min(MAX_COMMAND_WORDS) {
                         reader.deeper(|reader| reader.part(&Part::of(&words[start..])));
                     }
+                    // Or hold one.
+                    for text in words.iter().filter_map(Word::text).filter(|text| text.contains(' ')) {
+                        script::code(reader, text);
+                    }
                 });
             }
             Inner::OpaqueScript { why, text } => {
                 self.opaque(&why);
                 self.guess(|reader| reader.script(&text));
+            }
+            Inner::Code { why, text } => {
+                self.opaque(&why);
+                self.guess(|reader| script::code(reader, &text));
             }
         }
     }

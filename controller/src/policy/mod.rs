@@ -5,15 +5,24 @@
 //! a rule with the exact `argv` allows it.
 
 pub mod action;
+mod builtins;
 pub mod command;
+mod editors;
+mod finders;
+mod git;
+mod heredoc;
+mod interpreters;
+mod languages;
 pub mod lint;
 pub mod pattern;
 mod programs;
 pub mod refusal;
 pub mod rule;
+mod runners;
 mod script;
 mod shell;
 mod unwrap;
+mod variables;
 pub mod workspace;
 
 use std::rc::Rc;
@@ -24,7 +33,7 @@ pub use action::{Action, Sight, What};
 pub use rule::Rule;
 
 use action::{Http, Touch};
-use command::Part;
+use command::{Match, Part, Standing};
 
 /// What is to become of a call, the mildest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -152,7 +161,8 @@ impl Policy {
                 self.rules.iter().any(|rule| rule.gives(wanted) && covers(rule, action, unit))
             };
             // A shell that only runs what is looked at as well need not be covered itself.
-            let is_guess = |unit: &Unit<'_>| matches!(unit, Unit::Part(part) if part.guess);
+            let is_guess =
+                |unit: &Unit<'_>| matches!(unit, Unit::Part(part) if part.standing > Standing::Own);
             units.iter().any(covering) && units.iter().all(|unit| is_guess(unit) || covering(unit))
         };
         let mut given: Vec<String> =
@@ -164,33 +174,65 @@ impl Policy {
 
     fn judge(&self, action: &Action, unit: &Unit<'_>) -> Decision {
         let part = describe(unit);
+        let mut hidden: Option<&Rule> = None;
+        let mut hit: Option<&Rule> = None;
         for verdict in [Verdict::Deny, Verdict::Ask] {
-            let hit = |rule: &&Rule| rule.decision == verdict && meets(rule, action, unit);
-            if let Some(rule) = self.rules.iter().find(hit) {
+            for rule in self.rules.iter().filter(|rule| rule.decision == verdict) {
+                match meets(rule, action, unit) {
+                    Match::Yes => hit = hit.or(Some(rule)),
+                    Match::Maybe => hidden = hidden.or(Some(rule)),
+                    Match::No => {}
+                }
+            }
+        }
+        let unseen = Self::unseen(unit, hidden);
+        // What cannot be seen may be worse than what is.
+        let may_be_worse = |rule: &Rule| hidden.is_some_and(|hidden| hidden.decision > rule.decision);
+        if let Some(rule) = hit {
+            if !may_be_worse(rule) || rule.decision >= self.opaque {
+                return Decision::of(rule, part);
+            }
+        } else {
+            let is_seen = match unit {
+                Unit::Part(_) | Unit::Opaque(_) => unseen.is_none(),
+                // What of them is not seen an allow rule looks at itself.
+                Unit::Touch(_) | Unit::Http(_) | Unit::Other => hidden.is_none(),
+            };
+            let covering = |rule: &&Rule| {
+                let covers = if is_seen {
+                    covers
+                } else {
+                    |rule: &Rule, action: &Action, _: &Unit<'_>| names_exactly(rule, action)
+                };
+                rule.decision == Verdict::Allow && covers(rule, action, unit)
+            };
+            if let Some(rule) = self.rules.iter().find(covering) {
                 return Decision::of(rule, part);
             }
         }
-        let covering = |rule: &&Rule| rule.decision == Verdict::Allow && covers(rule, action, unit);
-        if let Some(rule) = self.rules.iter().find(covering) {
-            return Decision::of(rule, part);
-        }
-        let (verdict, because) = match unit {
-            // Only rules make something of a guess.
-            Unit::Part(part) if part.guess => (Verdict::Allow, Because::Default),
-            Unit::Part(part) => match part.unseen() {
-                Some(why) => (self.opaque, Because::Opaque(why.to_owned())),
-                None => (self.default, Because::Default),
-            },
-            Unit::Opaque(why) => (self.opaque, Because::Opaque((*why).to_owned())),
-            Unit::Touch(touch) if touch.lost => {
-                (self.opaque, Because::Opaque("where links on its way lead cannot be seen".to_owned()))
+        let (verdict, because) = match unseen {
+            Some(why) => (self.opaque, Because::Opaque(why)),
+            // Only rules make something of what another part answers for.
+            None if matches!(unit, Unit::Part(part) if part.standing > Standing::Own) => {
+                (Verdict::Allow, Because::Default)
             }
-            Unit::Http(http) if http.host.is_none() => {
-                (self.opaque, Because::Opaque("the URL does not show its host plainly".to_owned()))
-            }
-            _ => (self.default, Because::Default),
+            None => (self.default, Because::Default),
         };
         Decision { verdict, because, message: None, part }
+    }
+
+    /// Why a unit cannot be judged by what is seen of it. `hidden` is a rule that may be about it.
+    fn unseen(unit: &Unit<'_>, hidden: Option<&Rule>) -> Option<String> {
+        let why = match unit {
+            Unit::Part(part) if part.standing == Standing::Guess => return None,
+            Unit::Part(part) => part.unseen(),
+            Unit::Opaque(why) => Some(*why),
+            Unit::Touch(touch) if touch.lost => Some("where links on its way lead cannot be seen"),
+            Unit::Http(http) if http.host.is_none() => Some("the URL does not show its host plainly"),
+            Unit::Touch(_) | Unit::Http(_) | Unit::Other => None,
+        };
+        why.map(str::to_owned)
+            .or_else(|| hidden.map(|rule| format!("rule {} may be about what is not plain in it", rule.id)))
     }
 }
 
@@ -217,15 +259,27 @@ fn describe(unit: &Unit<'_>) -> Option<String> {
     }
 }
 
-/// Whether a deny or ask rule matches what can be seen.
-fn meets(rule: &Rule, action: &Action, unit: &Unit<'_>) -> bool {
+/// Whether a deny or ask rule matches.
+fn meets(rule: &Rule, action: &Action, unit: &Unit<'_>) -> Match {
+    if !rule.meets_method(action.method) {
+        return Match::No;
+    }
+    match (unit, &action.what) {
+        (Unit::Part(part), What::Command(command)) => rule.meets_part(command, part),
+        (Unit::Opaque(_), What::Command(command)) => rule.meets_whole(command).into(),
+        (Unit::Touch(touch), _) => rule.meets_touch(touch).into(),
+        (Unit::Http(http), _) => rule.meets_http(http),
+        _ => rule.is_about_methods().into(),
+    }
+}
+
+/// Whether a rule names the very call, so that nothing in it need be seen.
+fn names_exactly(rule: &Rule, action: &Action) -> bool {
     rule.meets_method(action.method)
-        && match (unit, &action.what) {
-            (Unit::Part(part), What::Command(command)) => rule.meets_part(command, part),
-            (Unit::Opaque(_), What::Command(command)) => rule.meets_whole(command),
-            (Unit::Touch(touch), _) => rule.meets_touch(touch),
-            (Unit::Http(http), _) => rule.meets_http(http),
-            _ => rule.is_about_methods(),
+        && match &action.what {
+            What::Command(command) => rule.is_exactly(command),
+            // Rules about nothing but methods cover them whatever they are about.
+            What::Files(_) | What::Http(_) | What::Other => rule.is_about_methods(),
         }
 }
 

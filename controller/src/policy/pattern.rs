@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 use globset::{GlobBuilder, GlobMatcher};
 use serde::Serialize;
 
-use super::action::Names;
+use super::action::{Names, plain_host};
 
 /// Characters that make a part of a pattern more than a name.
 const WILD: [char; 6] = ['*', '?', '[', ']', '{', '}'];
@@ -105,7 +105,10 @@ impl HostPattern {
         if name.is_empty() || !name.chars().all(plain) {
             return Err("write a host name without scheme and port, or *.NAME".to_owned());
         }
-        Ok(Self(text.to_ascii_lowercase()))
+        // Addresses are compared as they are usually written.
+        let name = plain_host(name)
+            .ok_or("no host has this name as it is compared: write a whole address, or a name")?;
+        Ok(Self(if text.starts_with("*.") { format!("*.{name}") } else { name }))
     }
 
     /// Whether a host, in lower case, is meant. `*.example.com` is every host below, not itself.

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use legion_protocol::{ErrorCode, ErrorObject};
 use serde_json::{Value, json};
 
-use super::action::{Action, Command, Http, Op, Touch, What};
-use super::{Because, Decision, command};
+use super::action::{Action, Command, Http, Names, Op, Touch, What};
+use super::variables::is_influential;
+use super::{Because, Decision};
 use crate::audit::redact::Redactor;
 use crate::limits::MAX_SHOWN_PART_CHARS;
 
@@ -121,13 +122,23 @@ fn allowing(action: &Action) -> Value {
 
 fn allowing_command(command: &Command) -> Value {
     let mut rule = json!({ "argv": command.argv, "decision": "allow" });
-    let names: Vec<_> = command.env.iter().filter(|name| command::is_influential(name)).collect();
+    let names: Vec<_> = command.env.iter().filter(|name| is_influential(name)).collect();
     if !names.is_empty() {
         rule["env"] = json!(names);
     }
-    let cwd = command.cwd.relative.as_deref().or_else(|| command.cwd.absolute.first().map(PathBuf::as_path));
-    if let Some(cwd) = cwd.and_then(Path::to_str) {
-        rule["cwd"] = json!(escaped(cwd));
+    if command.cwd_lost {
+        return Value::Null;
+    }
+    let name = |cwd: &Names| {
+        let path = cwd.relative.as_deref().or_else(|| cwd.absolute.first().map(PathBuf::as_path));
+        path.and_then(Path::to_str).map(escaped)
+    };
+    let mut names: Vec<String> = command.cwd.iter().filter_map(name).collect();
+    names.dedup();
+    match names.as_slice() {
+        [] => {}
+        [one] => rule["cwd"] = json!(one),
+        several => rule["cwd"] = json!(several),
     }
     rule
 }

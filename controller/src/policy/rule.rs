@@ -9,8 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use super::Verdict;
 use super::action::{Command, Http, Names, Op, Touch};
-use super::command::{self, Part};
+use super::command::{Match, Part};
 use super::pattern::{HostPattern, MethodPattern, PathPattern};
+use super::variables::is_influential;
 
 /// A rule as it is written.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -186,23 +187,33 @@ impl Rule {
 
     /// Whether it needs links followed or programs found.
     pub fn looks_at_files(&self) -> bool {
-        !(self.exe.is_empty() && self.path.is_empty())
+        !(self.exe.is_empty() && self.path.is_empty() && self.cwd.is_empty())
     }
 
     pub(super) fn meets_method(&self, name: &str) -> bool {
         self.method.is_empty() || self.method.iter().any(|pattern| pattern.matches(name))
     }
 
-    pub(super) fn meets_part(&self, command: &Command, part: &Part) -> bool {
+    pub(super) fn meets_part(&self, command: &Command, part: &Part) -> Match {
         if self.is_about_methods() {
-            return true;
+            return Match::Yes;
         }
-        self.is_about_commands()
-            && self.argv.as_ref().is_none_or(|argv| *argv == command.argv)
-            && self.command.as_ref().is_none_or(|words| part.may_begin_with(words))
-            && any_or_none(&self.exe, |pattern| part.exes.iter().any(|exe| pattern.matches(exe)))
-            && any_or_none(&self.cwd, |pattern| pattern.matches(&command.cwd))
-            && (self.env.is_empty() || command.names().any(|name| self.has_variable(name)))
+        if !self.is_about_commands() || self.argv.as_ref().is_some_and(|argv| *argv != command.argv) {
+            return Match::No;
+        }
+        let words = self.command.as_ref().map_or(Match::Yes, |words| part.may_begin_with(words));
+        let is_exe = any_or_none(&self.exe, |pattern| part.exes.iter().any(|exe| pattern.matches(exe)));
+        let exe = if is_exe { Match::Yes } else { hidden(part.lost) };
+        words.min(exe).min(self.meets_cwd(command)).min(self.meets_env(command))
+    }
+
+    fn meets_cwd(&self, command: &Command) -> Match {
+        let is_meant = any_or_none(&self.cwd, |pattern| command.cwd.iter().any(|cwd| pattern.matches(cwd)));
+        if is_meant { Match::Yes } else { hidden(command.reading.moved || command.cwd_lost) }
+    }
+
+    fn meets_env(&self, command: &Command) -> Match {
+        (self.env.is_empty() || command.names().any(|name| self.has_variable(name))).into()
     }
 
     /// Of a call that cannot be seen into: what of the rule is about the whole call.
@@ -213,16 +224,21 @@ impl Rule {
         self.is_about_methods()
             || self.is_about_commands()
                 && self.argv.as_ref().is_none_or(|argv| *argv == command.argv)
-                && any_or_none(&self.cwd, |pattern| pattern.matches(&command.cwd))
-                && (self.env.is_empty() || command.names().any(|name| self.has_variable(name)))
+                && self.meets_cwd(command) == Match::Yes
+                && self.meets_env(command) == Match::Yes
     }
 
     /// Whether it names these very arguments, so that nothing in them need be understood.
     pub(super) fn is_exactly(&self, command: &Command) -> bool {
         self.argv.as_ref().is_some_and(|argv| *argv == command.argv)
             && (command.alias.is_none() || command.alias.as_ref() == command.argv.first())
-            && (self.cwd.is_empty() || self.cwd.iter().any(|pattern| pattern.matches(&command.cwd)))
+            && self.covers_cwd(command)
             && self.covers_client_variables(command)
+    }
+
+    fn covers_cwd(&self, command: &Command) -> bool {
+        let is_meant = |cwd: &Names| self.cwd.iter().any(|pattern| pattern.matches(cwd));
+        self.cwd.is_empty() || !command.cwd_lost && command.cwd.iter().all(is_meant)
     }
 
     pub(super) fn covers_part(&self, command: &Command, part: &Part) -> bool {
@@ -230,26 +246,26 @@ impl Rule {
             return self.is_exactly(command);
         }
         if self.is_about_methods() {
-            return part.is_plain();
+            return true;
         }
         let assigned = || command.reading.assigned.iter();
         self.is_about_commands()
-            && part.is_plain()
+            && !part.writes
+            && !part.words.is_empty()
             && self.command.as_ref().is_none_or(|words| part.begins_with(words))
-            && (self.exe.is_empty() || self.covers_program(command, part))
-            && (self.cwd.is_empty()
-                || !command.reading.moved && self.cwd.iter().any(|pattern| pattern.matches(&command.cwd)))
+            && (self.exe.is_empty() || self.covers_program(part))
+            && (self.cwd.is_empty() || !command.reading.moved && self.covers_cwd(command))
             && assigned().all(|name| self.has_variable(name))
             && self.covers_client_variables(command)
     }
 
     /// The client's own variables are the harness's, but those that choose what a program is must be named.
     fn covers_client_variables(&self, command: &Command) -> bool {
-        command.env.iter().all(|name| !command::is_influential(name) || self.has_variable(name))
+        command.env.iter().all(|name| !is_influential(name) || self.has_variable(name))
     }
 
-    fn covers_program(&self, command: &Command, part: &Part) -> bool {
-        let unknown = part.exes.is_empty() || part.lost || command.reading.moved && part.is_relative();
+    fn covers_program(&self, part: &Part) -> bool {
+        let unknown = part.exes.is_empty() || part.lost;
         let is_meant = |exe: &Names| self.exe.iter().any(|pattern| pattern.matches(exe));
         !unknown && part.exes.iter().all(is_meant)
     }
@@ -279,16 +295,21 @@ impl Rule {
                 && (self.path.is_empty() || !touch.lost && touch.names.iter().all(matches))
     }
 
-    pub(super) fn meets_http(&self, http: &Http) -> bool {
-        self.is_about_methods()
-            || self.is_about_http()
-                && any_or_none(&self.http, |method| *method == http.method)
-                && any_or_none(&self.host, |host| http.host.as_ref().is_some_and(|name| host.matches(name)))
+    pub(super) fn meets_http(&self, http: &Http) -> Match {
+        if self.is_about_methods() {
+            return Match::Yes;
+        }
+        if !self.is_about_http() || !any_or_none(&self.http, |method| *method == http.method) {
+            return Match::No;
+        }
+        let is_meant = |host: &HostPattern| http.host.as_ref().is_some_and(|name| host.matches(name));
+        // Where a redirection leads is not seen.
+        if any_or_none(&self.host, is_meant) { Match::Yes } else { hidden(http.follows) }
     }
 
     pub(super) fn covers_http(&self, http: &Http) -> bool {
         // Where a redirection leads is not seen.
-        self.meets_http(http) && (self.host.is_empty() || !http.follows)
+        self.meets_http(http) == Match::Yes && (self.host.is_empty() || !http.follows)
     }
 
     /// Whether it gives a variable, or all of a `PREFIX_*`.
@@ -302,6 +323,11 @@ impl Rule {
             .iter()
             .any(|item| item.strip_suffix('*').map_or(item == name, |prefix| name.starts_with(prefix)))
     }
+}
+
+/// What a rule that does not match what is seen says of the rest.
+fn hidden(is_hidden: bool) -> Match {
+    if is_hidden { Match::Maybe } else { Match::No }
 }
 
 fn any_or_none<T>(items: &[T], matches: impl Fn(&T) -> bool) -> bool {

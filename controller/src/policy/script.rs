@@ -6,16 +6,20 @@
 use brush_parser::ast::{
     AndOr, AssignmentName, AssignmentValue, Command, CommandPrefixOrSuffixItem as Item, CompoundCommand,
     CompoundList, ExtendedTestExpr, IoFileRedirectKind, IoFileRedirectTarget, IoRedirect, Pipeline,
-    RedirectList, SimpleCommand, UnaryPredicate, Word,
+    RedirectList, SimpleCommand, UnaryPredicate,
 };
 use brush_parser::{ParserOptions, Token, parse_tokens, uncached_tokenize_str};
 
-use super::command::{Part, Reader};
-use super::shell::{literal, substitutions};
+use super::command::{Part, Reader, Word};
+use super::heredoc::{self, Document};
+use super::shell::{literal, substitutions, word};
 use crate::limits::{MAX_SCRIPT_BYTES, MAX_SCRIPT_NESTING, MAX_SCRIPT_TOKENS};
 
 /// A file descriptor of more digits is more than the parser can hold.
 const MAX_NUMBER_DIGITS: usize = 9;
+
+/// Words of a text in another language at which a command may begin.
+const MAX_STARTS: usize = 8;
 
 /// Reads a script as bash reads it.
 pub(super) fn read(reader: &mut Reader, text: &str) {
@@ -26,11 +30,25 @@ pub(super) fn read(reader: &mut Reader, text: &str) {
         reader.opaque("the script has characters shells disagree about");
         return reader.guess(|reader| lines(reader, text));
     }
-    // The parser takes unbounded memory for some here-documents.
-    if text.contains("<<") {
+    // The parser takes unbounded memory for some here-documents: it never gets one.
+    let Some((text, documents)) = heredoc::take_out(text) else {
         reader.opaque("a here-document");
         return reader.guess(|reader| lines(reader, text));
+    };
+    let (before, inputs) = (reader.reading.opaque.len(), reader.inputs.len());
+    parsed(reader, &text, &documents);
+    for document in &documents {
+        document.computed().iter().for_each(|why| reader.opaque(why));
     }
+    // Where something is not seen, a document may be what it runs.
+    if reader.reading.opaque.len() > before {
+        let strings = reader.inputs.split_off(inputs.min(reader.inputs.len()));
+        let bodies = documents.iter().map(|document| &document.body).chain(&strings);
+        reader.guess(|reader| bodies.for_each(|body| lines(reader, body)));
+    }
+}
+
+fn parsed(reader: &mut Reader, text: &str, documents: &[Document]) {
     // bash does not know extended patterns unless it is told to.
     let options = ParserOptions { enable_extended_globbing: false, ..ParserOptions::default() };
     let Ok(tokens) = uncached_tokenize_str(text, &options.tokenizer_options()) else {
@@ -44,6 +62,7 @@ pub(super) fn read(reader: &mut Reader, text: &str) {
     let too_much = tokens.len() > MAX_SCRIPT_TOKENS || nesting(&tokens) > MAX_SCRIPT_NESTING;
     if !too_much
         && !tokens.iter().any(long_number)
+        && heredoc::were_found(&tokens, text, documents)
         && let Ok(program) = parse_tokens(&tokens, &options)
     {
         return program.complete_commands.iter().for_each(|list| self::list(reader, list));
@@ -51,7 +70,7 @@ pub(super) fn read(reader: &mut Reader, text: &str) {
     reader.opaque(if too_much {
         "the script is too long or too deeply nested to be taken apart"
     } else {
-        "the script has a syntax error"
+        "the script has a syntax error, or shells disagree about it"
     });
     let commands = tokens.split(|token| matches!(token, Token::Operator(..)));
     reader.guess(|reader| {
@@ -73,8 +92,17 @@ fn nesting(tokens: &[Token]) -> usize {
 }
 
 /// What may be commands in a text that is not parsed.
-fn lines(reader: &mut Reader, text: &str) {
+pub(super) fn lines(reader: &mut Reader, text: &str) {
     flat(reader, text.split([';', '&', '|', '\n', '(', ')', '\'', '"', '`']).map(words));
+}
+
+/// What may be commands in a text of another language: they may begin at any word of it.
+pub(super) fn code(reader: &mut Reader, text: &str) {
+    let pieces = text.split([';', '&', '|', '\n', '(', ')', '\'', '"', '`', '!', '=']).map(words);
+    flat(
+        reader,
+        pieces.flat_map(|words| (0..words.len().min(MAX_STARTS)).map(move |start| words[start..].to_vec())),
+    );
 }
 
 fn words(line: &str) -> Vec<String> {
@@ -90,7 +118,8 @@ fn flat(reader: &mut Reader, commands: impl Iterator<Item = Vec<String>>) {
         for text in words.iter().flat_map(|word| substitutions(word)) {
             reader.script(&text);
         }
-        reader.part(&Part { words: words.iter().map(|word| literal(word)).collect(), ..Part::default() });
+        let words = words.iter().map(|text| word(text).unwrap_or(Word::MANY)).collect();
+        reader.part(&Part { words, ..Part::default() });
     }
 }
 
@@ -136,14 +165,19 @@ fn compound(reader: &mut Reader, compound: &CompoundCommand) {
         CompoundCommand::BraceGroup(group) => list(reader, &group.list),
         CompoundCommand::Subshell(group) => list(reader, &group.list),
         CompoundCommand::ForClause(clause) => {
-            reader.assign(&clause.variable_name);
-            clause.values.iter().flatten().for_each(|word| value(reader, word));
+            let values: Vec<_> = clause.values.iter().flatten().map(|word| value(reader, word)).collect();
+            for value in &values {
+                reader.assign(&clause.variable_name, value.as_deref());
+            }
+            if values.is_empty() {
+                reader.assign(&clause.variable_name, None);
+            }
             list(reader, &clause.body.list);
         }
         CompoundCommand::CaseClause(clause) => {
             value(reader, &clause.value);
             for case in &clause.cases {
-                case.patterns.iter().for_each(|word| value(reader, word));
+                case.patterns.iter().for_each(|word| drop(value(reader, word)));
                 case.cmd.iter().for_each(|commands| list(reader, commands));
             }
         }
@@ -163,7 +197,11 @@ fn compound(reader: &mut Reader, compound: &CompoundCommand) {
             reader.opaque("a coprocess");
             command(reader, &coprocess.body);
         }
-        CompoundCommand::Arithmetic(arithmetic) => computed(reader, &arithmetic.expr.value),
+        CompoundCommand::Arithmetic(arithmetic) => {
+            computed(reader, &arithmetic.expr.value);
+            // Other shells see two subshells in it.
+            reader.guess(|reader| lines(reader, &arithmetic.expr.value));
+        }
         CompoundCommand::ArithmeticForClause(clause) => {
             for expression in [&clause.initializer, &clause.condition, &clause.updater].into_iter().flatten()
             {
@@ -189,14 +227,21 @@ fn search(reader: &mut Reader, text: &str) {
     }
 }
 
-/// A word that is no argument: what it is does not matter, what computing it runs does.
-fn value(reader: &mut Reader, word: &Word) {
-    if literal(&word.value).is_none() {
-        search(reader, &word.value);
-        if word.value.contains("${") || word.value.contains("$[") || word.value.contains("<(") {
-            reader.opaque("an expansion that may compute something");
+/// A word that is no argument: what computing it runs matters, and its text where that is plain.
+fn value(reader: &mut Reader, text: &brush_parser::ast::Word) -> Option<String> {
+    read_word(reader, &text.value).text().map(str::to_owned)
+}
+
+/// Reads a word; what computing it may run is opaque.
+fn read_word(reader: &mut Reader, text: &str) -> Word {
+    word(text).unwrap_or_else(|| {
+        if substitutions(text).is_empty() {
+            reader.opaque("a word that shells compute");
+        } else {
+            search(reader, text);
         }
-    }
+        Word::MANY
+    })
 }
 
 /// Only tests of files, of words that are there.
@@ -227,46 +272,49 @@ fn simple(reader: &mut Reader, command: &SimpleCommand) {
     let mut part = Part::default();
     let prefix = command.prefix.iter().flat_map(|prefix| &prefix.0);
     let suffix = command.suffix.iter().flat_map(|suffix| &suffix.0);
-    for item in prefix {
+    let name = command.word_or_name.as_ref();
+    // Where the words behind a `&>` begin.
+    let mut split = None;
+    for item in prefix.map(Some).chain([None]).chain(suffix.map(Some)) {
         match item {
-            Item::AssignmentWord(assignment, _) => assigned(reader, assignment),
-            Item::IoRedirect(redirect) => part.redirected |= !is_harmless(reader, redirect),
-            Item::Word(word) => argument(reader, &mut part, &word.value),
-            Item::ProcessSubstitution(_, inner) => process_substitution(reader, &inner.list),
-        }
-    }
-    command.word_or_name.iter().for_each(|word| argument(reader, &mut part, &word.value));
-    for item in suffix {
-        match item {
-            Item::Word(word) | Item::AssignmentWord(_, word) => argument(reader, &mut part, &word.value),
-            Item::IoRedirect(redirect) => part.redirected |= !is_harmless(reader, redirect),
-            Item::ProcessSubstitution(_, inner) => {
+            None => part.words.extend(name.map(|word| read_word(reader, &word.value))),
+            Some(Item::AssignmentWord(assignment, _)) if part.words.is_empty() => {
+                assigned(reader, assignment);
+            }
+            Some(Item::Word(word) | Item::AssignmentWord(_, word)) => {
+                part.words.push(read_word(reader, &word.value));
+            }
+            Some(Item::IoRedirect(redirect)) => {
+                if matches!(redirect, IoRedirect::OutputAndError(..)) {
+                    split.get_or_insert(part.words.len());
+                }
+                part.writes |= !is_harmless(reader, redirect);
+            }
+            Some(Item::ProcessSubstitution(_, inner)) => {
                 process_substitution(reader, &inner.list);
-                part.words.push(None);
+                part.words.push(Word::MANY);
             }
         }
+    }
+    if let Some(behind) = split.map(|at| &part.words[at..]).filter(|behind| !behind.is_empty()) {
+        // Another shell runs what follows as a command of its own.
+        reader.opaque("shells disagree about &>");
+        let next = Part { words: behind.to_vec(), ..Part::default() };
+        reader.guess(|reader| reader.part(&next));
     }
     reader.part(&part);
 }
 
-fn argument(reader: &mut Reader, part: &mut Part, word: &str) {
-    let word_literal = literal(word);
-    if word_literal.is_none() {
-        search(reader, word);
-    }
-    part.words.push(word_literal);
-}
-
 fn assigned(reader: &mut Reader, assignment: &brush_parser::ast::Assignment) {
-    match &assignment.name {
-        AssignmentName::VariableName(name) => reader.assign(name),
+    let name = match &assignment.name {
+        AssignmentName::VariableName(name) => name,
         AssignmentName::ArrayElementName(name, index) => {
-            reader.assign(name);
             computed(reader, index);
+            name
         }
-    }
-    match &assignment.value {
-        AssignmentValue::Scalar(word) => value(reader, word),
+    };
+    let set = match &assignment.value {
+        AssignmentValue::Scalar(word) => value(reader, word).filter(|_| !assignment.append),
         AssignmentValue::Array(items) => {
             for (index, word) in items {
                 if let Some(index) = index {
@@ -274,8 +322,10 @@ fn assigned(reader: &mut Reader, assignment: &brush_parser::ast::Assignment) {
                 }
                 value(reader, word);
             }
+            None
         }
-    }
+    };
+    reader.assign(name, set.as_deref());
 }
 
 fn process_substitution(reader: &mut Reader, commands: &CompoundList) {
@@ -291,19 +341,21 @@ fn group_redirects(reader: &mut Reader, redirects: Option<&RedirectList>) {
     }
 }
 
-/// Whether a redirection neither writes to a file nor reads what cannot be seen.
+/// Whether a redirection writes to no file.
 fn is_harmless(reader: &mut Reader, redirect: &IoRedirect) -> bool {
     match redirect {
         IoRedirect::File(_, kind, IoFileRedirectTarget::Filename(word)) => {
-            search(reader, &word.value);
-            let target = literal(&word.value);
-            match kind {
-                IoFileRedirectKind::Read => target.is_some(),
-                _ => target.as_deref() == Some("/dev/null"),
+            let target = read_word(reader, &word.value);
+            if target
+                .text()
+                .is_some_and(|path| path.starts_with("/dev/tcp/") || path.starts_with("/dev/udp/"))
+            {
+                reader.opaque("a redirection to the network");
             }
+            matches!(kind, IoFileRedirectKind::Read) || target.text() == Some("/dev/null")
         }
         IoRedirect::File(_, _, IoFileRedirectTarget::Duplicate(word)) => {
-            search(reader, &word.value);
+            read_word(reader, &word.value);
             let plain = |byte: u8| byte.is_ascii_digit() || byte == b'-';
             word.value.bytes().all(plain)
         }
@@ -312,17 +364,17 @@ fn is_harmless(reader: &mut Reader, redirect: &IoRedirect) -> bool {
             process_substitution(reader, &inner.list);
             false
         }
-        IoRedirect::HereDocument(..) | IoRedirect::HereString(..) => {
+        IoRedirect::HereString(_, word) => {
+            if let Word::Plain(text) = read_word(reader, &word.value) {
+                reader.inputs.push(text);
+            }
+            true
+        }
+        // None is left for the parser.
+        IoRedirect::HereDocument(..) => {
             reader.opaque("a here-document");
             false
         }
-        IoRedirect::OutputAndError(word, _) => {
-            // Another shell runs what follows as a command of its own.
-            reader.opaque("shells disagree about &>");
-            search(reader, &word.value);
-            let next = Part { words: vec![literal(&word.value)], ..Part::default() };
-            reader.guess(|reader| reader.part(&next));
-            false
-        }
+        IoRedirect::OutputAndError(word, _) => read_word(reader, &word.value).text() == Some("/dev/null"),
     }
 }

@@ -72,7 +72,8 @@ fn deny_wins_over_ask_over_allow_over_the_default() {
     assert_eq!(decide("ls").because, Because::Default);
     assert_eq!(decide("git status; ls").verdict, Verdict::Deny);
     assert_eq!(decide("git log $(x)").verdict, Verdict::Ask);
-    assert!(matches!(decide("git log $x").because, Because::Opaque(_)));
+    assert_eq!(decide("git log $x").rule(), Some("git"));
+    assert!(matches!(decide("git $x").because, Because::Opaque(_)));
 }
 
 #[test]

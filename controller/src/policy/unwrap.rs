@@ -2,35 +2,43 @@
 //!
 //! Invariant: an option that is not in the tables makes the rest opaque; nothing is skipped that is not understood.
 
-use super::command::{Word, base_name};
+use super::command::{Setting, Word, base_name};
 use super::programs::{
-    INTERPRETERS, OPAQUE_BUILTINS, OPAQUE_PROGRAMS, OTHER_SHELLS, Options, SHELLS, SUBCOMMAND_OPTIONS, SUDO,
-    TRANSPARENT, XARGS,
+    LANGUAGES, OPAQUE_BUILTINS, OPAQUE_PROGRAMS, Options, SHELLS, SUBCOMMAND_OPTIONS, SUDO, TRANSPARENT,
 };
+use super::shell::assigned_name;
+use super::{builtins, editors, finders, git, interpreters, runners};
 
 /// What a program runs in turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Inner {
     /// Nothing that concerns anybody else.
     Nothing,
-    /// One program. A transparent one does nothing else itself.
-    Runs { words: Vec<Word>, assigned: Vec<String>, transparent: bool, moved: bool },
-    /// Several; `moved` as of one: in another directory.
-    Many { commands: Vec<Vec<Word>>, moved: bool },
+    /// Programs. A transparent one does nothing else itself. `moved`: in another directory.
+    Runs { commands: Vec<Vec<Word>>, assigned: Vec<Setting>, transparent: bool, moved: bool },
+    /// Programs that it answers for itself.
+    Also(Vec<Vec<Word>>),
     /// A shell script, given whole.
     Script(String),
     /// It changes the directory for what follows.
     Moves,
     /// It sets variables for what follows.
-    Assigns(Vec<String>),
+    Assigns(Vec<Setting>),
     /// Something that cannot be seen; words that may hold it.
     Opaque { why: String, words: Vec<Word> },
     /// A script that may run so, or otherwise.
     OpaqueScript { why: String, text: String },
+    /// A program in a language that nobody reads here.
+    Code { why: String, text: String },
 }
 
-fn opaque(why: impl Into<String>, words: &[Word]) -> Inner {
+pub(super) fn opaque(why: impl Into<String>, words: &[Word]) -> Inner {
     Inner::Opaque { why: why.into(), words: words.to_vec() }
+}
+
+/// A shell that runs this text, as words.
+pub(super) fn shell_words(text: &str) -> Vec<Word> {
+    vec!["sh".into(), "-c".into(), text.into()]
 }
 
 /// The arguments after the options that a well-known program takes before its subcommand.
@@ -39,35 +47,41 @@ pub fn without_options<'a>(program: &str, arguments: &'a [Word]) -> &'a [Word] {
         return arguments;
     };
     let mut at = 0;
-    while let Some(Some(word)) = arguments.get(at) {
+    while let Some(word) = arguments.get(at).and_then(Word::text) {
         let toolchain = program == "cargo" && word.starts_with('+');
         if !(toolchain || word.starts_with('-') && word.len() > 1) {
             break;
         }
-        at += if with.contains(&word.as_str()) { 2 } else { 1 };
+        at += if with.contains(&word) { 2 } else { 1 };
     }
     arguments.get(at..).unwrap_or_default()
 }
 
 /// What these words run in turn.
 pub fn inner(words: &[Word]) -> Inner {
-    let Some(Some(program)) = words.first() else { return Inner::Nothing };
+    let Some(program) = words.first().and_then(Word::text) else { return Inner::Nothing };
     let name = base_name(program);
     let standard = !program.contains('/')
         || ["/bin/", "/usr/bin/", "/usr/local/bin/"].iter().any(|dir| *program == format!("{dir}{name}"));
     if SHELLS.contains(&name) {
         return shell(words, standard);
     }
+    if name == "command" && words.get(1).and_then(Word::text).is_some_and(|word| ["-v", "-V"].contains(&word))
+    {
+        return Inner::Nothing;
+    }
     if let Some((_, options, operands)) = TRANSPARENT.iter().find(|(known, ..)| *known == name) {
         return runs(words, options, *operands, standard);
     }
     match name {
         "sudo" => runs(words, &SUDO, 0, false),
-        "xargs" => xargs(words),
-        "find" => find(words),
-        "busybox" | "toybox" if matches!(words.get(1), Some(Some(applet)) if !applet.starts_with('-')) => {
+        "xargs" => finders::xargs(words),
+        "find" => finders::find(words),
+        "busybox" | "toybox"
+            if words.get(1).and_then(Word::text).is_some_and(|word| !word.starts_with('-')) =>
+        {
             Inner::Runs {
-                words: words[1..].to_vec(),
+                commands: vec![words[1..].to_vec()],
                 assigned: Vec::new(),
                 transparent: standard,
                 moved: false,
@@ -75,54 +89,62 @@ pub fn inner(words: &[Word]) -> Inner {
         }
         "busybox" | "toybox" => opaque("busybox with options", words),
         "cd" | "pushd" | "popd" => Inner::Moves,
-        "export" => exported(words),
-        "set" => set(words),
+        "export" => builtins::exported(words),
+        "set" => builtins::set(words),
+        "read" => builtins::read(words),
+        "wait" if words[1..].iter().all(|word| !word.may_be_option()) => Inner::Nothing,
+        "jobs" if words[1..].iter().all(|word| matches!(word.text(), Some("-l" | "-p" | "-r" | "-s"))) => {
+            Inner::Nothing
+        }
         "eval" | "trap" => {
-            let text: Vec<_> = words[1..].iter().flatten().map(String::as_str).collect();
+            let text: Vec<_> = words[1..].iter().filter_map(Word::text).collect();
             Inner::OpaqueScript { why: format!("{name} runs a computed script"), text: text.join(" ") }
         }
-        "test" | "[" | "printf"
-            if words.iter().any(|word| word.as_deref().is_none_or(|word| word.starts_with("-v"))) =>
-        {
-            opaque(format!("{name} may compute a subscript"), &[])
-        }
-        "git" => git(words),
-        _ if OTHER_SHELLS.contains(&name) => opaque(format!("{name} has a language of its own"), words),
-        _ if OPAQUE_PROGRAMS.contains(&name) || name.starts_with("ld-linux") => {
-            opaque(format!("{name} runs another program"), words)
-        }
-        _ if OPAQUE_BUILTINS.contains(&name) && !program.contains('/') => {
-            opaque(format!("{name} changes what the shell does"), words)
-        }
-        _ if is_interpreter(name) && !has_operand(&words[1..]) => {
-            opaque(format!("{name} does what its input says"), &[])
-        }
-        _ => Inner::Nothing,
+        "test" | "[" | "printf" => builtins::subscripted(name, &words[1..]),
+        "git" => git::inner(words),
+        "sed" | "gsed" => editors::sed(words),
+        "awk" | "gawk" | "mawk" | "nawk" => editors::awk(words),
+        "make" | "gmake" => runners::make(words),
+        "sqlite3" | "sqlite" => runners::sqlite(words),
+        _ => by_table(words, program, name),
     }
 }
 
-/// `python3`, `python3.12` and the like are meant by `python`.
-fn is_interpreter(name: &str) -> bool {
-    let plain = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
-    INTERPRETERS.contains(&plain) || INTERPRETERS.contains(&name)
-}
-
-fn has_operand(arguments: &[Word]) -> bool {
-    let is_input = |word: &str| {
-        word.starts_with('-')
-            || word.starts_with("/dev/fd/")
-            || word.ends_with("/fd/0")
-            || word == "/dev/stdin"
-    };
-    arguments.iter().any(|word| word.as_deref().is_some_and(|word| !is_input(word)))
+fn by_table(words: &[Word], program: &str, name: &str) -> Inner {
+    if name.starts_with('-') {
+        return opaque("the program has the name of an option", words);
+    }
+    if LANGUAGES.contains(&name) {
+        return opaque(format!("{name} has a language of its own"), words);
+    }
+    if OPAQUE_PROGRAMS.contains(&name) || name.starts_with("ld-linux") || name.starts_with("ld-musl") {
+        return opaque(format!("{name} runs another program"), words);
+    }
+    if OPAQUE_BUILTINS.contains(&name) && !program.contains('/') {
+        return opaque(format!("{name} changes what the shell does"), words);
+    }
+    // git's programs have names of their own, too.
+    if let Some(command) = name.strip_prefix("git-") {
+        let mut git = vec!["git".into(), command.into()];
+        git.extend_from_slice(&words[1..]);
+        return Inner::Also(vec![git]);
+    }
+    if let Some(inner) = interpreters::inner(name, words) {
+        return inner;
+    }
+    interpreters::by_option(name, words).unwrap_or_else(|| runners::runner(name, words))
 }
 
 /// Where the operands begin; the error is why that is not known.
-fn operands(words: &[Word], options: &Options) -> Result<usize, &'static str> {
+pub(super) fn operands(words: &[Word], options: &Options) -> Result<usize, &'static str> {
     const UNKNOWN: &str = "an option is not known";
     let mut at = 1;
     while let Some(word) = words.get(at) {
-        let word = word.as_deref().ok_or("an option is not a plain word")?;
+        // A word that only sets a variable is an operand.
+        if matches!(word, Word::Sets { may_split: false, .. }) {
+            return Ok(at);
+        }
+        let word = word.text().ok_or("an option is not a plain word")?;
         at += 1;
         if word == "--" {
             return Ok(at);
@@ -156,26 +178,35 @@ fn operands(words: &[Word], options: &Options) -> Result<usize, &'static str> {
 }
 
 /// `NAME=value`
-fn assignment(word: &Word) -> Option<&str> {
-    let (name, _) = word.as_deref()?.split_once('=')?;
-    let starts = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
-    (starts && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')).then_some(name)
+fn setting(word: &Word) -> Option<Setting> {
+    match word {
+        Word::Plain(text) => {
+            let name = assigned_name(text).filter(|name| text.as_bytes().get(name.len()) == Some(&b'='))?;
+            Some((name.to_owned(), Some(text[name.len() + 1..].to_owned())))
+        }
+        Word::Sets { name, may_split: false } => Some((name.clone(), None)),
+        Word::Sets { .. } | Word::Unknown { .. } => None,
+    }
 }
 
 /// A program that runs the program among its operands.
 fn runs(words: &[Word], options: &Options, skip: usize, transparent: bool) -> Inner {
     let at = match operands(words, options) {
         Ok(at) => at + skip,
-        Err(why) => return opaque(format!("of {}, {why}", words[0].as_deref().unwrap_or("…")), words),
+        Err(why) => return opaque(format!("of {}, {why}", words[0].text().unwrap_or("…")), words),
     };
     let rest = words.get(at..).unwrap_or_default();
-    let moved = words[1..words.len() - rest.len()].iter().flatten().any(|word| changes_directory(word));
-    let assigned: Vec<_> = rest.iter().map_while(assignment).map(str::to_owned).collect();
+    let before = &words[1..words.len() - rest.len()];
+    if before.iter().any(Word::may_split) {
+        return opaque("what runs is not a plain word", words);
+    }
+    let moved = before.iter().filter_map(Word::text).any(changes_directory);
+    let assigned: Vec<_> = rest.iter().map_while(setting).collect();
     let words = rest[assigned.len()..].to_vec();
     if words.is_empty() {
         return Inner::Assigns(assigned);
     }
-    Inner::Runs { words, assigned, transparent, moved }
+    Inner::Runs { commands: vec![words], assigned, transparent, moved }
 }
 
 /// Whether an option makes a program run another in a directory of its choice: `env -C`, `sudo -D` and `-R`.
@@ -187,93 +218,17 @@ fn changes_directory(option: &str) -> bool {
     option.starts_with('-') && option.contains(['C', 'D', 'R'])
 }
 
-fn xargs(words: &[Word]) -> Inner {
-    // Replacing is not followed: any word could become anything.
-    let replaces = words[1..].iter().flatten().take_while(|word| word.starts_with('-')).any(|word| {
-        word.starts_with("--rep") || !word.starts_with("--") && word.contains(['i', 'I', 'e', 'l'])
-    });
-    match operands(words, &XARGS) {
-        Ok(at) if !replaces && at < words.len() => {
-            let mut words = words[at..].to_vec();
-            words.push(None);
-            Inner::Runs { words, assigned: Vec::new(), transparent: false, moved: false }
-        }
-        Ok(_) if !replaces => Inner::Nothing,
-        _ => opaque("xargs replaces words by what it reads", words),
-    }
-}
-
-/// `-exec WORDS ;` and its like.
-fn find(words: &[Word]) -> Inner {
-    let (mut commands, mut moved) = (Vec::new(), false);
-    let mut at = 1;
-    while let Some(word) = words.get(at) {
-        at += 1;
-        match word.as_deref() {
-            Some("-exec" | "-ok") => {}
-            Some("-execdir" | "-okdir") => moved = true,
-            _ => continue,
-        }
-        let rest = &words[at..];
-        let is = |at: Option<usize>, text| at.and_then(|at| rest[at].as_deref()) == Some(text);
-        // A `+` only ends the words after `{}`.
-        let ends = |at: &usize| is(Some(*at), ";") || is(Some(*at), "+") && is(at.checked_sub(1), "{}");
-        let end = (0..rest.len()).find(ends).unwrap_or(rest.len());
-        let seen = |word: &Word| word.clone().filter(|word| !word.contains("{}"));
-        commands.push(rest[..end].iter().map(seen).collect());
-        at += end;
-    }
-    if commands.is_empty() { Inner::Nothing } else { Inner::Many { commands, moved } }
-}
-
-fn exported(words: &[Word]) -> Inner {
-    let names: Option<Vec<String>> = words[1..]
-        .iter()
-        .map(|word| {
-            let word = word.as_ref()?;
-            let name = word.split('=').next().unwrap_or_default();
-            (!name.starts_with('-')).then(|| name.trim_end_matches('+').to_owned())
-        })
-        .collect();
-    names.map_or_else(|| opaque("export with options or computed words", words), Inner::Assigns)
-}
-
-/// Only what makes a script stricter.
-fn set(words: &[Word]) -> Inner {
-    let harmless = |word: &Word| {
-        word.as_deref().is_some_and(|word| {
-            ["pipefail", "errexit", "nounset", "xtrace"].contains(&word)
-                || word.len() > 1 && word.starts_with('-') && word[1..].chars().all(|c| "euxo".contains(c))
-        })
-    };
-    if words[1..].iter().all(harmless) {
-        Inner::Nothing
-    } else {
-        opaque("set changes what the shell does", words)
-    }
-}
-
-/// Configuration on the command line can make git run anything.
-fn git(words: &[Word]) -> Inner {
-    let dangerous = |word: &str| {
-        word.starts_with("-c") || word.starts_with("--config-env") || word.starts_with("--exec-path=")
-    };
-    let arguments = &words[1..];
-    let options = &arguments[..arguments.len() - without_options("git", arguments).len()];
-    if options.iter().flatten().any(|word| dangerous(word)) {
-        return opaque("git is configured on its command line", &[]);
-    }
-    Inner::Nothing
-}
-
 /// `bash -lc SCRIPT`
 fn shell(words: &[Word], standard: bool) -> Inner {
     const LONG: [&str; 5] = ["--login", "--noprofile", "--norc", "--posix", "--verbose"];
-    let name = words[0].as_deref().unwrap_or_default();
+    let name = words[0].text().unwrap_or_default();
     let unknown = || opaque(format!("of {name}, an option is not known"), words);
     let (mut at, mut is_script) = (1, false);
     while let Some(word) = words.get(at) {
-        let Some(word) = word.as_deref() else { return unknown() };
+        let Some(word) = word.text() else { return unknown() };
+        if ["--version", "--help"].contains(&word) && words.len() == 2 {
+            return Inner::Nothing;
+        }
         at += 1;
         // A lone `-` ends the options, too; a lone `+` is one that says nothing.
         if word == "--" || word == "-" {
@@ -291,18 +246,21 @@ fn shell(words: &[Word], standard: bool) -> Inner {
                 'c' if word.starts_with('-') => is_script = true,
                 'o' => at += 1,
                 'l' | 'e' | 'u' | 'x' | 'v' | 'f' | 'h' | 'b' | 'B' | 'C' | 'E' | 'H' | 'm' | 'P' | 'p'
-                | 'T' => {}
+                | 'T' | 'n' => {}
                 _ => return unknown(),
             }
         }
     }
-    match (words.get(at), is_script) {
-        (Some(Some(script)), true) if standard => Inner::Script(script.clone()),
+    if words[1..at.min(words.len())].iter().any(Word::may_split) {
+        return unknown();
+    }
+    match (words.get(at).map(Word::text), is_script) {
+        (Some(Some(script)), true) if standard => Inner::Script(script.to_owned()),
         (Some(Some(script)), true) => {
-            Inner::OpaqueScript { why: format!("{name} may be any program"), text: script.clone() }
+            Inner::OpaqueScript { why: format!("{name} may be any program"), text: script.to_owned() }
         }
         (Some(None), _) => opaque("the script is not a plain word", words),
-        (Some(Some(_)), false) if has_operand(&words[at..]) => Inner::Nothing,
+        (Some(Some(file)), false) if !interpreters::is_input(file) => Inner::Nothing,
         _ => opaque(format!("{name} does what its input says"), &[]),
     }
 }

@@ -12,13 +12,10 @@ use crate::config::{Mount, MountAt, Persona, View};
 use crate::controller::Controller;
 use crate::gate::Judge;
 use crate::limits::MAX_LINKS;
-use crate::policy::action::{Look, Places};
+use crate::policy::action::{Look, Places, Program};
 use crate::policy::{Rules, Sight};
-use crate::sandbox::argv::is_shown;
+use crate::sandbox::argv::{PATH, is_shown};
 use crate::sandbox::spec::WORKSPACE;
-
-/// Where programs are looked for inside.
-const PROGRAM_DIRECTORIES: [&str; 4] = ["/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin"];
 
 /// The names a workspace has inside.
 pub fn places(persona: &Persona, workspace: &Path) -> Places {
@@ -38,6 +35,18 @@ pub struct Outlook {
     places: Places,
     view: View,
     mounts: Vec<Mount>,
+    /// Where programs are looked for inside.
+    programs: Vec<PathBuf>,
+}
+
+/// The directories of `PATH` inside. What the controller's own says is not known here: then programs are hidden.
+fn searched(persona: &Persona) -> Vec<PathBuf> {
+    let path = match persona.env.set.get("PATH") {
+        Some(path) => path.as_str(),
+        None if persona.env.inherit.matches("PATH") => "",
+        None => PATH,
+    };
+    path.split(':').map(PathBuf::from).collect()
 }
 
 /// What is known outside of a path inside.
@@ -58,6 +67,7 @@ impl Outlook {
             places: places(persona, workspace),
             view: persona.view,
             mounts: persona.mounts.clone(),
+            programs: searched(persona),
         }
     }
 
@@ -140,9 +150,19 @@ impl Look for Outlook {
         Some(done)
     }
 
-    fn program(&self, name: &str) -> Option<PathBuf> {
-        let mut files = PROGRAM_DIRECTORIES.iter().map(|dir| Path::new(dir).join(name));
-        files.find(|file| file.is_file())
+    fn program(&self, name: &str) -> Program {
+        for directory in &self.programs {
+            let path = directory.join(name);
+            if !path.is_absolute() {
+                return Program::Hidden;
+            }
+            match self.resolve(&path, true).map(|resolved| self.spot(&resolved)) {
+                Some(Spot::Host(file)) if file.is_file() => return Program::At(path),
+                Some(Spot::Host(_) | Spot::NoLink) => {}
+                Some(Spot::Hidden) | None => return Program::Hidden,
+            }
+        }
+        Program::Nowhere
     }
 }
 
@@ -187,7 +207,8 @@ mod tests {
             mount(MountMode::RoTry, Some("missing"), "/data/missing"),
             mount(MountMode::Tmpfs, None, "/workspace/private"),
         ];
-        let outlook = Outlook { workspace: workspace.clone(), places, view: View::Minimal, mounts };
+        let programs = ["/usr/bin", "/workspace/bin", "/tmp"].map(PathBuf::from).to_vec();
+        let outlook = Outlook { workspace: workspace.clone(), places, view: View::Minimal, mounts, programs };
         std::fs::create_dir(workspace.join("real")).unwrap();
         symlink("real", workspace.join("a")).unwrap();
         symlink("/workspace/a/../real", workspace.join("b")).unwrap();
@@ -220,5 +241,10 @@ mod tests {
         ] {
             assert_eq!(outlook.resolve(Path::new(path), last).as_deref(), expected.map(Path::new), "{path}");
         }
+        assert_eq!(outlook.program("env"), Program::At("/usr/bin/env".into()));
+        assert_eq!(outlook.program("mine"), Program::Hidden, "it may be in /tmp");
+        std::fs::create_dir(workspace.join("bin")).unwrap();
+        std::fs::write(workspace.join("bin/mine"), "").unwrap();
+        assert_eq!(outlook.program("mine"), Program::At("/workspace/bin/mine".into()));
     }
 }

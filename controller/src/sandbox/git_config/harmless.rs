@@ -194,6 +194,13 @@ pub fn keep(text: &str, is_inside: impl Fn(&str) -> bool) -> Kept {
     kept
 }
 
+/// Whether a variable named in full, `section.name` or `section.sub.name`, may be set to this value.
+pub fn is_harmless_setting(key: &str, value: &str) -> bool {
+    let Some((section, rest)) = key.split_once('.') else { return false };
+    let (sub, name) = rest.rsplit_once('.').map_or((None, rest), |(sub, name)| (Some(sub), name));
+    is_harmless(&section.to_ascii_lowercase(), sub, &format!("{name}={value}"), &|_| false)
+}
+
 fn name(section: Option<&(String, Option<&str>)>, line: &str) -> String {
     let key = line.split(['=', ' ', '\t']).next().unwrap_or_default();
     match section {
