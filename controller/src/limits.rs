@@ -333,6 +333,12 @@ pub const MAX_EDIT_BYTES: u64 = 16 << 20;
 /// All files of one patch together, before and after it: they are held until every part is known to fit.
 pub const MAX_PATCH_BYTES: usize = 64 << 20;
 
+/// A file before and after a change, together, whose difference is shown on a screen; of larger ones the name is.
+pub const MAX_SHOWN_CHANGE_BYTES: usize = 512 << 10;
+
+/// Time to find the shortest difference; after it, one that is longer than it need be is shown.
+pub const DIFF_TIMEOUT: Duration = Duration::from_millis(50);
+
 /// Files of one glob and lines of one grep, as the harnesses bound them.
 pub const MAX_FOUND: usize = 100;
 

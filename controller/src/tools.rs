@@ -6,7 +6,7 @@
 //! ends, each call under way fails with one clear text, and the next call connects anew.
 
 use std::future::Future;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -55,6 +55,21 @@ pub struct Answer {
     pub metadata: Value,
     /// Images for the model to look at.
     pub attachments: Vec<Attachment>,
+    /// Files it has changed, for a screen that shows how.
+    pub changes: Vec<Change>,
+}
+
+/// A file that a tool has changed.
+#[derive(Debug)]
+pub struct Change {
+    /// Where it is, or was when there is none any more; a path of the session.
+    pub path: PathBuf,
+    /// Where it was before, when it was moved.
+    pub moved_from: Option<PathBuf>,
+    /// What was in it; none when there was no file.
+    pub before: Option<Vec<u8>>,
+    /// What is in it.
+    pub after: Option<Vec<u8>>,
 }
 
 /// A file shown to the model as it is.
@@ -106,17 +121,29 @@ impl Toolbox {
         list::tools()
     }
 
+    /// Where relative paths start.
+    pub fn cwd(&self) -> &Path {
+        &self.cwd
+    }
+
     /// Connects, unless there is a connection: whether the tools can be had.
     pub async fn connected(&self) -> Result<(), ToolError> {
         self.client().await.map(drop)
     }
 
-    /// Carries out one call; calls run side by side. `progress` is given the output of a command as it comes.
+    /// Carries out one call; calls run side by side. `id` is what the harness calls it; the records of its commands have it.
+    /// `progress` is given the output of a command as it comes.
     /// Dropping the future cancels: a command is killed at once, with its whole process group; a change of files that
     /// has begun is completed.
-    pub async fn call(&self, name: &str, arguments: Value, progress: &mut dyn FnMut(&str)) -> Answered {
+    pub async fn call(
+        &self,
+        name: &str,
+        arguments: Value,
+        id: Option<String>,
+        progress: &mut dyn FnMut(&str),
+    ) -> Answered {
         let _call = self.calls.acquire().await.map_err(ToolError::new)?;
-        let remote = Remote { client: self.client().await?, cwd: self.cwd.clone() };
+        let remote = Remote { client: self.client().await?, cwd: self.cwd.clone(), call: id };
         if name == "bash" {
             return bash::run(&remote, decode(name, arguments)?, progress).await;
         }

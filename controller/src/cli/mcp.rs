@@ -123,7 +123,7 @@ impl ServerHandler for Server {
         let mut progress = |text: &str| reports.add(text);
         let arguments = request.arguments.map_or(Value::Null, Value::Object);
         let answered = tokio::select! {
-            answered = toolbox.call(&request.name, arguments, &mut progress) => answered,
+            answered = toolbox.call(&request.name, arguments, Some(context.id.to_string()), &mut progress) => answered,
             never = reports.send(&context) => match never {},
             // Nobody reads these two answers.
             _ = left.wait_for(|left| *left) => return Err(ErrorData::internal_error("the client is gone", None)),

@@ -6,6 +6,7 @@
 mod bridge;
 mod config;
 mod inside;
+mod screen;
 mod user;
 
 use std::path::PathBuf;

@@ -13,7 +13,7 @@ use super::patch::{Operation, apply, parse};
 use super::read::missing;
 use super::remote::Remote;
 use super::text::{SAMPLE_BYTES, is_binary};
-use super::{Answer, Answered, ToolError};
+use super::{Answer, Answered, Change, ToolError};
 use crate::limits::MAX_PATCH_BYTES;
 
 #[derive(Deserialize)]
@@ -26,7 +26,7 @@ pub(super) struct Arguments {
 struct File {
     before: Option<Vec<u8>>,
     after: Option<Vec<u8>>,
-    /// The file it was, whose mode it keeps.
+    /// The file it was.
     moved_from: Option<PathUri>,
 }
 
@@ -56,7 +56,28 @@ pub(super) async fn run(remote: &Remote, arguments: Arguments) -> Answered {
     } else {
         format!("Done:\n{}", lines.join("\n"))
     };
-    Ok(Answer { title, output, metadata: json!({ "files": files }), attachments: Vec::new() })
+    let metadata = json!({ "files": files });
+    Ok(Answer { title, output, metadata, changes: changes(plan.files), ..Answer::default() })
+}
+
+/// A moved file is one change, not two.
+fn changes(mut files: BTreeMap<PathUri, File>) -> Vec<Change> {
+    let moves: Vec<_> =
+        files.iter().filter_map(|(to, file)| Some((to.clone(), file.moved_from.clone()?))).collect();
+    for (to, from) in &moves {
+        let before = files.remove(from).and_then(|file| file.before);
+        if let Some(file) = files.get_mut(to) {
+            file.before = before;
+        }
+    }
+    let changed = files.into_iter().filter(|(_, file)| file.moved_from.is_some() || file.is_changed());
+    let change = |(path, file): (PathUri, File)| Change {
+        path: path.path().to_owned(),
+        moved_from: file.moved_from.map(|from| from.path().to_owned()),
+        before: file.before,
+        after: file.after,
+    };
+    changed.map(change).collect()
 }
 
 impl File {
@@ -103,6 +124,7 @@ impl Plan<'_> {
                 if to == path {
                     return self.set(&path, Some(content));
                 }
+                self.remote.no_link(&to).await?;
                 if self.file(&to).await?.is_some() {
                     return Err(ToolError::new(format_args!(
                         "{} exists, so {shown} cannot be moved there",
@@ -181,7 +203,10 @@ impl Plan<'_> {
 
     async fn bring(&self, path: &PathUri, file: &File) -> Result<(), ToolError> {
         let Some(content) = &file.after else { return self.remote.remove(path).await };
-        if let Some(from) = &file.moved_from {
+        // A moved file keeps its mode. A link is not moved, as Codex does not: what it led to stays as it was.
+        if let Some(from) = &file.moved_from
+            && self.remote.metadata(from).await?.is_some_and(|metadata| !metadata.is_symlink)
+        {
             self.remote.copy(from, path).await?;
         }
         self.remote.write(path, content).await

@@ -14,7 +14,7 @@ use super::clip::Clip;
 use super::remote::{Remote, failed, gone};
 use super::text::Pieces;
 use super::{Answer, Answered, ToolError};
-use crate::client::{Event, Process, command};
+use crate::client::{Event, Process};
 use crate::limits::{
     DEFAULT_TOOL_TIMEOUT, MAX_TOOL_OUTPUT_BYTES, MAX_TOOL_TIMEOUT, TOOL_KILL_TIMEOUT, TOOL_OUTPUT_GRACE,
 };
@@ -46,7 +46,7 @@ pub(super) async fn run(remote: &Remote, arguments: Arguments, progress: &mut dy
     // Nothing is wrapped around the command: the policy and the audit see what the model wrote.
     let argv = [&remote.client.info().shell.path, "-c", &arguments.command].map(str::to_owned).to_vec();
     let deadline = Instant::now() + allowed;
-    let start = command(remote.client.process_id(), argv, cwd.clone());
+    let start = remote.command(argv, cwd.clone());
     let no_start = |error| failed("start a command in", cwd.path(), &error);
     let mut process = match timeout_at(deadline, remote.client.start(&start)).await {
         Ok(started) => started.map_err(no_start)?,
@@ -136,5 +136,5 @@ fn answer(arguments: &Arguments, output: &Clip, end: &End, allowed: Duration) ->
     let metadata =
         json!({ "exit": exit, "timedOut": timed_out, "bytes": output.total(), "truncated": output.is_cut() });
     let title = arguments.description.as_ref().filter(|text| !text.is_empty()).unwrap_or(&arguments.command);
-    Answer { title: title.clone(), output: text, metadata, attachments: Vec::new() }
+    Answer { title: title.clone(), output: text, metadata, ..Answer::default() }
 }

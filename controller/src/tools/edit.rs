@@ -11,7 +11,7 @@ use super::read::missing;
 use super::remote::Remote;
 use super::replace::{Mismatch, replace};
 use super::text::{SAMPLE_BYTES, is_binary};
-use super::{Answer, Answered, ToolError};
+use super::{Answer, Answered, Change, ToolError};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -30,7 +30,8 @@ pub(super) async fn run(remote: &Remote, arguments: Arguments) -> Answered {
     if old == new {
         return Err(ToolError::new("oldString and newString are the same, so there is nothing to change"));
     }
-    let (content, count) = match remote.text(&path).await? {
+    let before = remote.text(&path).await?;
+    let (content, count) = match &before {
         None if old.is_empty() => (new.into_bytes(), 0),
         None => return Err(missing(remote, &path).await),
         Some(before) if old.is_empty() && before.is_empty() => (new.into_bytes(), 0),
@@ -44,7 +45,7 @@ pub(super) async fn run(remote: &Remote, arguments: Arguments) -> Answered {
                 "{shown} is a binary file, which edit does not change; use bash with a program that understands it"
             )));
         }
-        Some(before) => replace(&before, &old, &new, replace_all).map_err(|mismatch| {
+        Some(before) => replace(before, &old, &new, replace_all).map_err(|mismatch| {
             ToolError::new(format_args!("{shown} was not changed: {}", Explained(&mismatch)))
         })?,
     };
@@ -55,7 +56,8 @@ pub(super) async fn run(remote: &Remote, arguments: Arguments) -> Answered {
         _ => format!("Edited {shown}: {count} occurrences replaced"),
     };
     let metadata = json!({ "path": path.path(), "replacements": count, "bytes": content.len() });
-    Ok(Answer { title: remote.title(&path), output, metadata, attachments: Vec::new() })
+    let change = Change { path: path.path().to_owned(), moved_from: None, before, after: Some(content) };
+    Ok(Answer { title: remote.title(&path), output, metadata, changes: vec![change], ..Answer::default() })
 }
 
 /// A mismatch in words for the model.

@@ -89,7 +89,7 @@ async fn directory(remote: &Remote, path: &PathUri, first: u64, count: u64) -> A
     );
     let metadata =
         json!({ "path": path.path(), "type": "directory", "entries": total, "truncated": !lines.is_whole() });
-    Ok(Answer { title: remote.title(path), output, metadata, attachments: Vec::new() })
+    Ok(Answer { title: remote.title(path), output, metadata, ..Answer::default() })
 }
 
 async fn file(remote: &Remote, path: &PathUri, first: u64, count: u64) -> Answered {
@@ -137,7 +137,7 @@ async fn file(remote: &Remote, path: &PathUri, first: u64, count: u64) -> Answer
         lines.note("lines")
     );
     let metadata = json!({ "path": path.path(), "type": "file", "firstLine": first, "lines": lines.taken(), "truncated": !lines.is_whole() });
-    Ok(Answer { title: remote.title(path), output, metadata, attachments: Vec::new() })
+    Ok(Answer { title: remote.title(path), output, metadata, ..Answer::default() })
 }
 
 async fn image(remote: &Remote, path: &PathUri, mime: &'static str) -> Answered {
@@ -152,5 +152,11 @@ async fn image(remote: &Remote, path: &PathUri, mime: &'static str) -> Answered 
     let output =
         format!("{} is an image ({mime}, {} bytes); it is attached", path.path().display(), bytes.len());
     let metadata = json!({ "path": path.path(), "type": mime, "bytes": bytes.len(), "truncated": false });
-    Ok(Answer { title: remote.title(path), output, metadata, attachments: vec![Attachment { mime, bytes }] })
+    Ok(Answer {
+        title: remote.title(path),
+        output,
+        metadata,
+        attachments: vec![Attachment { mime, bytes }],
+        ..Answer::default()
+    })
 }

@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout_at};
 use super::ToolError;
 use super::clip::Clip;
 use super::remote::{Remote, failed, gone};
-use crate::client::{CallError, Event, command};
+use crate::client::{CallError, Event};
 use crate::limits::{DEFAULT_TOOL_TIMEOUT, MAX_FOUND_LINE_BYTES};
 
 /// What is kept of its complaints.
@@ -36,7 +36,7 @@ pub(super) async fn run(
 ) -> Result<Ended, ToolError> {
     let deadline = Instant::now() + DEFAULT_TOOL_TIMEOUT;
     let argv = argv.iter().map(|word| (*word).to_owned()).collect();
-    let start = command(remote.client.process_id(), argv, directory.clone());
+    let start = remote.command(argv, directory.clone());
     let mut process = match remote.client.start(&start).await {
         Ok(process) => process,
         Err(CallError::Answered(error))

@@ -5,16 +5,17 @@
 use std::path::{Path, PathBuf};
 
 use legion_protocol::fs::{
-    Block, Copy, CreateDirectory, Directory, FileContent, Handle, Metadata, OnPath, Open, OpenMode,
-    ReadBlock, Remove, WriteFile,
+    self, Block, Copy, CreateDirectory, Directory, FileContent, Handle, OnPath, Open, OpenMode, ReadBlock,
+    Remove, WriteFile,
 };
 use legion_protocol::limits::MAX_MESSAGE_BYTES;
-use legion_protocol::{Chunk, Method, PathUri};
+use legion_protocol::process::{Metadata, Start};
+use legion_protocol::{Chunk, ErrorCode, Method, PathUri};
 use serde::Serialize;
 use serde::de::{DeserializeOwned, IgnoredAny as Ignored};
 
 use super::ToolError;
-use crate::client::{CallError, Client};
+use crate::client::{CallError, Client, command};
 use crate::limits::MAX_EDIT_BYTES;
 
 /// Room for a path and the envelope around a file's content.
@@ -25,6 +26,8 @@ const MAX_WRITE_OVERHEAD: usize = 64 << 10;
 pub(super) struct Remote {
     pub(super) client: Client,
     pub(super) cwd: PathBuf,
+    /// What the harness calls the tool call.
+    pub(super) call: Option<String>,
 }
 
 /// What went wrong with `subject`.
@@ -59,6 +62,12 @@ impl Remote {
         short.unwrap_or(path).display().to_string()
     }
 
+    /// A command of this tool call.
+    pub(super) fn command(&self, argv: Vec<String>, cwd: PathUri) -> Start {
+        let metadata = self.call.clone().map(|id| Metadata { thread_id: None, tool_call_id: Some(id) });
+        Start { metadata, ..command(self.client.process_id(), argv, cwd) }
+    }
+
     /// One call about a path.
     pub(super) async fn call<P: Serialize, R: DeserializeOwned>(
         &self,
@@ -71,11 +80,22 @@ impl Remote {
     }
 
     /// Type, size and times; `None` when there is nothing.
-    pub(super) async fn metadata(&self, path: &PathUri) -> Result<Option<Metadata>, ToolError> {
+    pub(super) async fn metadata(&self, path: &PathUri) -> Result<Option<fs::Metadata>, ToolError> {
         match self.client.call(Method::FsGetMetadata, &on(path)).await {
             Ok(metadata) => Ok(Some(metadata)),
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(failed("look at", path.path(), &error)),
+        }
+    }
+
+    /// An error when there is a link, wherever it leads: what is written there would be written somewhere else.
+    pub(super) async fn no_link(&self, path: &PathUri) -> Result<(), ToolError> {
+        let itself = OnPath { follow_symlinks: Some(false), ..on(path) };
+        match self.client.call::<_, fs::Metadata>(Method::FsGetMetadata, &itself).await {
+            Err(CallError::Answered(error)) if error.code == ErrorCode::InvalidRequest.number() => {
+                Err(failed("write", path.path(), &CallError::Answered(error)))
+            }
+            _ => Ok(()),
         }
     }
 

@@ -81,7 +81,7 @@ pub(super) async fn glob(remote: &Remote, arguments: GlobArguments) -> Answered 
     }
     let metadata = json!({ "path": place.directory.path(), "count": names.len(), "truncated": more });
     let output = lines.join("\n");
-    Ok(Answer { title: arguments.pattern, output, metadata, attachments: Vec::new() })
+    Ok(Answer { title: arguments.pattern, output, metadata, ..Answer::default() })
 }
 
 pub(super) async fn grep(remote: &Remote, arguments: GrepArguments) -> Answered {
@@ -131,7 +131,7 @@ pub(super) async fn grep(remote: &Remote, arguments: GrepArguments) -> Answered 
     let output = found.text(&place);
     let metadata =
         json!({ "path": place.directory.path(), "count": found.matches.len(), "truncated": found.more });
-    Ok(Answer { title: arguments.pattern, output, metadata, attachments: Vec::new() })
+    Ok(Answer { title: arguments.pattern, output, metadata, ..Answer::default() })
 }
 
 /// Nothing found and something to complain about is no answer.

@@ -24,5 +24,5 @@ pub(super) async fn run(remote: &Remote, arguments: Arguments) -> Answered {
     let (bytes, existed) = (arguments.content.len(), before.is_some());
     let output = format!("{} {shown} ({bytes} bytes)", if existed { "Replaced" } else { "Created" });
     let metadata = json!({ "path": path.path(), "existed": existed, "bytes": bytes });
-    Ok(Answer { title: remote.title(&path), output, metadata, attachments: Vec::new() })
+    Ok(Answer { title: remote.title(&path), output, metadata, ..Answer::default() })
 }

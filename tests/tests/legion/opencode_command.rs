@@ -68,6 +68,8 @@ async fn every_tool_acts_on_the_project() {
     let finished = Child::spawn("legion-controller opencode", command).finish().await;
     finished.assert_success();
     assert!(finished.stdout.contains("done"), "{finished:#?}");
+    // Its screen shows what an edit has changed, as with its own tool.
+    assert!(finished.stderr.contains("-two") && finished.stderr.contains("+2"), "{finished:#?}");
     let requests = opencode::steps(model.finish());
     for request in &requests {
         assert_eq!(offered(&request.body), TOOLS);
@@ -87,8 +89,10 @@ async fn every_tool_acts_on_the_project() {
     assert!(output("c6").contains("file.txt"), "{}", output("c6"));
     let audit = Audit::read(&scratch);
     let commands = calls_of_the_model(&audit, "process/start");
-    let of_bash = commands.iter().filter(|call| call.to_string().contains("outside/secret"));
-    assert_eq!(of_bash.count(), 1, "{:#?}", audit.lines());
+    let of_bash: Vec<_> =
+        commands.iter().filter(|call| call.to_string().contains("outside/secret")).collect();
+    assert_eq!(of_bash.len(), 1, "{:#?}", audit.lines());
+    assert_eq!(of_bash[0]["object"]["toolCallId"], "c1", "the id that the model gave the call");
     assert!(commands.iter().all(|call| call["actor"]["client"] == "opencode"), "{commands:#?}");
     for (path, method) in [("file.txt", "fs/writeFile"), ("new.txt", "fs/writeFile")] {
         let of_path = calls_of_the_model(&audit, method);

@@ -20,6 +20,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use zeroize::Zeroizing;
 
+use super::screen;
 use crate::audit::chain::hex;
 use crate::failure::{Failure, Outcome};
 use crate::limits::{CONTROL_TIMEOUT, MAX_PROGRESS_BYTES, MAX_TOOL_CONNECTIONS, PROGRESS_INTERVAL};
@@ -42,6 +43,8 @@ struct Request {
 struct Call {
     tool: String,
     arguments: Value,
+    /// OpenCode's id of it.
+    id: Option<String>,
 }
 
 /// A secret for one run.
@@ -102,8 +105,9 @@ impl Bridge {
                 Err(ToolError { text: "the secret is not that of this run".to_owned() })
             }
             Ok(Ok(Request { call: Some(call), .. })) => {
+                let tool = call.tool.clone();
                 tokio::select! {
-                    answered = self.call(call, &mut write) => answered.map(|answer| described(&answer)),
+                    answered = self.call(call, &mut write) => answered.map(|answer| self.described(&tool, answer)),
                     // Whoever asked is gone, and with this future the call.
                     () = closed(&mut read) => return,
                 }
@@ -151,22 +155,27 @@ impl Bridge {
             }
         };
         tokio::select! {
-            answered = self.toolbox.call(&call.tool, call.arguments, &mut progress) => answered,
+            answered = self.toolbox.call(&call.tool, call.arguments, call.id, &mut progress) => answered,
             () = report => Err(ToolError { text: "OpenCode is gone".to_owned() }),
         }
     }
-}
 
-fn described(answer: &Answer) -> Value {
-    let attachments = answer.attachments.iter();
-    let attachments = attachments
-        .map(|attachment| json!({ "mime": attachment.mime, "base64": Chunk::to_base64(&attachment.bytes) }));
-    json!({
-        "title": answer.title,
-        "output": answer.output,
-        "metadata": answer.metadata,
-        "attachments": attachments.collect::<Vec<_>>()
-    })
+    fn described(&self, tool: &str, answer: Answer) -> Value {
+        let mut metadata = answer.metadata;
+        if let Some(metadata) = metadata.as_object_mut() {
+            metadata.extend(screen::facts(tool, &answer.changes, self.toolbox.cwd()));
+        }
+        let attachments = answer.attachments.iter();
+        let attachments = attachments.map(
+            |attachment| json!({ "mime": attachment.mime, "base64": Chunk::to_base64(&attachment.bytes) }),
+        );
+        json!({
+            "title": answer.title,
+            "output": answer.output,
+            "metadata": metadata,
+            "attachments": attachments.collect::<Vec<_>>()
+        })
+    }
 }
 
 /// The one line that a connection begins with.

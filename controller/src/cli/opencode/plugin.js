@@ -75,7 +75,7 @@ function tool({ name, description, schema }) {
       output = (output + text).slice(-SHOWN)
       context.metadata({ title: args.description ?? args.command, metadata: { output, description: args.description } })
     }
-    const call = { tool: name, arguments: args }
+    const call = { tool: name, arguments: args, id: context.callID }
     const answer = await ask({ call }, { signal: context.abort, progress })
     const attachments = answer.attachments.map(({ mime, base64 }) => ({ type: "file", mime, url: `data:${mime};base64,${base64}` }))
     const shown = name === "bash" ? { output: answer.output.slice(-SHOWN), description: args.description } : {}

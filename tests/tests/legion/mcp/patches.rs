@@ -1,10 +1,14 @@
 //! `apply_patch` through MCP.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
 
+use legion_tests::codex::Codex;
 use legion_tests::legion;
 use legion_tests::mcp_client::{Answer, McpClient};
+use legion_tests::mock_model::{MockModel, Script};
+use legion_tests::model_items::{apply_patch, say};
 use legion_tests::scratch::Scratch;
 use serde_json::json;
 
@@ -91,5 +95,68 @@ async fn operations_see_what_those_before_did() {
     apply(&mut client, body).await.output();
     assert_eq!(scratch.read("workspace/a").as_deref(), Some("1\n2\n"));
     assert_eq!(scratch.read("workspace/b"), None);
+    client.leave().await.assert_success();
+}
+
+const MOVED: &str = "*** Update File: link\n*** Move to: moved\n@@\n-one\n+two";
+
+fn with_links() -> Scratch {
+    let scratch = Scratch::new();
+    scratch.write("workspace/target", "one\n");
+    scratch.write("outside/kept", "one\n");
+    let outside = scratch.outside();
+    for (to, link) in [
+        (Path::new("target"), "link"),
+        (Path::new("not-there"), "dangling"),
+        (&outside.join("new"), "away"),
+        (&outside, "away-directory"),
+    ] {
+        symlink(to, scratch.workspace().join(link)).unwrap();
+    }
+    scratch
+}
+
+/// Codex writes a new file, and removes the link; what it led to stays as it was.
+#[tokio::test]
+async fn a_link_is_moved_as_codex_moves_it() {
+    for by_codex in [true, false] {
+        let scratch = with_links();
+        if by_codex {
+            let patch = format!("*** Begin Patch\n{MOVED}\n*** End Patch\n");
+            let model =
+                MockModel::start(Script::new().item(apply_patch("c1", &patch)).item(say("done"))).await;
+            Codex::new(&scratch).run(&legion::connect(&scratch), &model).await.assert_success();
+            drop(model);
+        } else {
+            let mut client = McpClient::start(&scratch, &[]).await;
+            let answer = apply(&mut client, MOVED).await;
+            assert!(answer.output().contains("/moved"), "{answer:?}");
+            client.leave().await.assert_success();
+        }
+        let file =
+            |name: &str| fs::symlink_metadata(scratch.workspace().join(name)).map(|found| found.is_file());
+        assert!(matches!(file("moved"), Ok(true)), "by Codex: {by_codex}");
+        assert!(file("link").is_err(), "by Codex: {by_codex}");
+        assert_eq!(scratch.read("workspace/moved").as_deref(), Some("two\n"));
+        assert_eq!(scratch.read("workspace/target").as_deref(), Some("one\n"), "by Codex: {by_codex}");
+    }
+}
+
+/// Codex writes wherever a link leads; here nothing is moved to where a link is.
+#[tokio::test]
+async fn nothing_is_moved_to_a_link_or_out_of_the_workspace() {
+    let scratch = with_links();
+    let mut client = McpClient::start(&scratch, &[]).await;
+    let outside = scratch.outside().join("new").display().to_string();
+    for to in ["link", "dangling", "away", "away-directory/new", "../outside/new", &outside] {
+        let body = format!("*** Update File: target\n*** Move to: {to}\n@@\n-one\n+two");
+        let answer = apply(&mut client, &body).await;
+        assert!(answer.error().contains("nothing was changed"), "{to}: {answer:?}");
+        assert_eq!(scratch.read("workspace/target").as_deref(), Some("one\n"), "{to}");
+        assert!(fs::symlink_metadata(scratch.workspace().join("not-there")).is_err(), "{to}");
+    }
+    let left: Vec<_> =
+        fs::read_dir(scratch.outside()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["kept"]);
     client.leave().await.assert_success();
 }

@@ -55,6 +55,11 @@ async fn each_remote_call_is_recorded_once_with_the_client_named() {
     assert!(search[..2] == [json!("git"), json!("grep")] && search.contains(&json!("te.t")), "{search:?}");
     assert_eq!(ages[0], "stat");
     assert_eq!(audit.calls("fs/open").count(), 1);
+    // The SDK numbers its requests; the first two made the connection.
+    let ids: Vec<_> = audit.calls("process/start").map(|call| call["object"]["toolCallId"].clone()).collect();
+    let first: u64 = ids[0].as_str().unwrap().parse().unwrap();
+    let expected = [first, first + 2, first + 2, first + 2].map(|id| json!(id.to_string()));
+    assert_eq!(ids, expected);
     for call in audit.events("call") {
         assert_eq!(call["actor"]["client"], "mcp legion-tests 1.2.3", "{call:#}");
         assert!(audit.outcome(call).is_some(), "no outcome: {call:#}");

@@ -1,9 +1,11 @@
 //! `glob` and `grep` through MCP, in a repository and outside of one.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::time::{Duration, SystemTime};
 
 use legion_tests::child::Child;
+use legion_tests::legion;
 use legion_tests::mcp_client::McpClient;
 use legion_tests::scratch::Scratch;
 use serde_json::json;
@@ -161,5 +163,44 @@ async fn many_files_and_long_lines_are_bounded() {
         wide.output().contains("more characters in this line)") && wide.output().len() < 4000,
         "{wide:?}"
     );
+    client.leave().await.assert_success();
+}
+
+/// What is ignored is found, too, then; everything else is as ever.
+#[tokio::test]
+async fn without_git_everything_is_searched() {
+    let scratch = Scratch::new();
+    repository(&scratch).await;
+    scratch.make_directory("bin");
+    for program in ["find", "grep", "stat"] {
+        symlink(format!("/usr/bin/{program}"), scratch.root().join("bin").join(program)).unwrap();
+    }
+    let toml = format!(
+        "[persona.default]\nmounts = [{{ mode = \"ro\", from = \"{}\", to = \"/tools\" }}]\n[persona.default.env]\nset = {{ PATH = \"/tools\" }}\n",
+        scratch.root().join("bin").display()
+    );
+    legion::configure(&scratch, &toml);
+    let mut client = McpClient::start(&scratch, &[]).await;
+    let git = client.call("bash", json!({ "command": "git --version" })).await;
+    assert!(git.output().ends_with("[exit code 127]"), "{git:?}");
+    assert_eq!(glob(&mut client, &scratch, "*.log").await, ["ignored.log"]);
+    assert_eq!(glob(&mut client, &scratch, "src/*.{rs,py}").await, ["src/c.py", "src/a.rs"]);
+    assert_eq!(glob(&mut client, &scratch, "config").await, [""; 0], "nothing of .git");
+    let at = |name: &str| scratch.workspace().join(name).display().to_string();
+    let found =
+        client.call("grep", json!({ "pattern": "fn (alpha|beta)\\(\\)|x\\d", "include": "*.rs" })).await;
+    for (name, lines) in [
+        ("src/deep/b.rs", "  Line 1: fn beta() {}"),
+        ("src/a.rs", "  Line 1: fn alpha() {}\n  Line 2: let x1 = 1;"),
+        ("out/built.rs", "  Line 1: fn alpha() {}"),
+    ] {
+        assert!(found.output().contains(&format!("\n{}:\n{lines}", at(name))), "{name}: {found:?}");
+    }
+    assert!(found.output().starts_with("Found 4 matches\n"), "{found:?}");
+    let one = client.call("grep", json!({ "pattern": "alpha", "path": "src/a.rs" })).await;
+    assert_eq!(one.output(), format!("Found 1 matches\n\n{}:\n  Line 1: fn alpha() {{}}", at("src/a.rs")));
+    assert_eq!(client.call("grep", json!({ "pattern": "nothing here" })).await.output(), "No matches");
+    let wrong = client.call("grep", json!({ "pattern": "(" })).await;
+    assert!(wrong.error().contains("missing closing parenthesis"), "{wrong:?}");
     client.leave().await.assert_success();
 }

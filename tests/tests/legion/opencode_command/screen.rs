@@ -1,24 +1,54 @@
 //! OpenCode's other faces: its screen at a terminal, its server, the shell it would start.
 
-use legion_tests::chat_model::say;
+use legion_tests::chat_model::{call, say};
 use legion_tests::child::Child;
 use legion_tests::http1;
 use legion_tests::mock_model::{MockModel, Script};
 use legion_tests::opencode;
+use legion_tests::scratch::Scratch;
 use legion_tests::settings::settings;
 use legion_tests::terminal::Terminal;
 use serde_json::json;
 
 use super::user_of;
 
+/// OpenCode at a terminal.
+fn at_terminal(scratch: &Scratch, args: &str) -> Terminal {
+    let program = settings().legion_binary("legion-controller").display().to_string();
+    let script = format!(
+        "cd {} && PATH=~/.opencode/bin:$PATH exec {program} opencode {args}",
+        scratch.workspace().display()
+    );
+    Terminal::spawn(scratch, "/bin/bash", &["-c", &script], 40, 120)
+}
+
+/// As its own tools show it.
+#[tokio::test]
+async fn it_shows_what_a_patch_has_changed() {
+    let patch = "*** Begin Patch\n*** Add File: made.txt\n+brand-new-line\n*** Update File: file.txt\n*** Move to: moved.txt\n@@\n-two\n+zwei-line\n*** End Patch\n";
+    let script =
+        Script::new().item(call("c1", "apply_patch", &json!({ "patchText": patch }))).item(say("4321"));
+    let model = MockModel::start(script).await;
+    let scratch = user_of(&model);
+    scratch.write("workspace/file.txt", "one\ntwo\n");
+    let mut terminal = at_terminal(&scratch, "--model mock/gpt-5-mock");
+    terminal.shows("Ask anything").await;
+    terminal.keys("Patch it.").await;
+    terminal.shows("Patch it.").await;
+    terminal.keys("\r").await;
+    for shown in ["4321", "Created made.txt", "brand-new-line", "moved.txt", "zwei-line"] {
+        terminal.shows(shown).await;
+    }
+    terminal.keys("\u{3}").await;
+    terminal.keys("\u{3}").await;
+    terminal.finish().await;
+}
+
 #[tokio::test]
 async fn the_screen_works() {
     let model = MockModel::start(Script::new().item(say("an answer of 1234"))).await;
     let scratch = user_of(&model);
-    let program = settings().legion_binary("legion-controller").display().to_string();
-    let script =
-        format!("cd {} && PATH=~/.opencode/bin:$PATH exec {program} opencode", scratch.workspace().display());
-    let mut terminal = Terminal::spawn(&scratch, "/bin/bash", &["-c", &script], 40, 120);
+    let mut terminal = at_terminal(&scratch, "");
     let before = terminal.modes();
     terminal.shows("Ask anything").await;
     terminal.keys("Say something.").await;
