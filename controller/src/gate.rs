@@ -9,7 +9,7 @@ pub mod recorded;
 
 use legion_protocol::method::{Direction, Guard};
 use legion_protocol::object::{ProcessIdOnly, params};
-use legion_protocol::{ErrorObject, Head, Method, RequestId, process, session};
+use legion_protocol::{ErrorObject, Head, Method, RequestId, fs, process, session};
 use serde_json::value::RawValue;
 
 use crate::audit::record::Object;
@@ -57,6 +57,10 @@ pub struct Forwarded {
     pub size: Option<(u16, u16)>,
     /// What an `initialize` says of the client.
     pub client: Option<String>,
+    /// The handle of a file that is closed, as records name it.
+    pub closes: Option<String>,
+    /// Number of the record in which a person was asked about it.
+    pub asked: Option<u64>,
     /// The rule that allowed it.
     pub rule: Option<String>,
     /// Variables of `.env`, by name or `PREFIX_*`, that the command gets.
@@ -76,6 +80,8 @@ pub struct Refused {
     pub method: Option<String>,
     /// What it was about, when that could be read.
     pub object: Option<Object>,
+    /// Number of the record in which a person was asked about it.
+    pub asked: Option<u64>,
     /// The rule that refused it.
     pub rule: Option<String>,
     /// Not even a frame, or one that breaks the protocol.
@@ -105,6 +111,7 @@ impl Judge<'_> {
                 }
             },
             Ok(Head::Response { id, .. } | Head::Error { id, .. }) => {
+                let id = self.redactor.text(&id.to_string());
                 Ruling::Close(format!("an answer to {id}, which nobody asked"))
             }
             Err(detail) => {
@@ -148,6 +155,10 @@ impl Judge<'_> {
                 let id = raw.and_then(|raw| serde_json::from_str::<ProcessIdOnly<'_>>(raw.get()).ok());
                 Forwarded { process_id: id.map(|id| id.process_id.into_owned()), ..free }
             }
+            Method::FsClose => {
+                let handle = raw.and_then(|raw| serde_json::from_str::<fs::Handle>(raw.get()).ok());
+                Forwarded { closes: handle.map(|handle| self.redactor.text(&handle.handle_id)), ..free }
+            }
             Method::LegionResizeTerminal => {
                 let resize =
                     raw.and_then(|raw| serde_json::from_str::<process::ResizeTerminal>(raw.get()).ok());
@@ -187,6 +198,7 @@ impl Judge<'_> {
         let method = Some(forwarded.method.name().to_owned());
         Refused {
             object: forwarded.call,
+            asked: forwarded.asked,
             rule: decided.decision.rule().map(str::to_owned),
             ..Refused::new(forwarded.id.unwrap_or(RequestId::UNPARSABLE), error, method)
         }
@@ -202,6 +214,8 @@ impl Forwarded {
             process_id: None,
             size: None,
             client: None,
+            closes: None,
+            asked: None,
             rule: None,
             reason: None,
             secrets: Vec::new(),
@@ -211,7 +225,7 @@ impl Forwarded {
 
 impl Refused {
     fn new(id: RequestId, error: ErrorObject, method: Option<String>) -> Self {
-        Self { id, error, method, object: None, rule: None, violation: false }
+        Self { id, error, method, object: None, asked: None, rule: None, violation: false }
     }
 }
 

@@ -267,6 +267,9 @@ pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// Refusals and errors on their way to one harness.
 pub const MAX_QUEUED_ANSWERS: usize = 256;
 
+/// Open files of one connection whose blocks are recorded with their path: as many as the exec-server lets it have.
+pub const MAX_TRACKED_HANDLES: usize = 128;
+
 /// Processes of one session whose exit the audit waits for.
 pub const MAX_TRACKED_PROCESSES: usize = 65_536;
 

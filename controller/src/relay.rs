@@ -20,22 +20,25 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 
 use crate::approvals::Answer;
-use crate::audit::record::{Actor, Decision, Object, Outcome};
+use crate::audit::record::Actor;
 use crate::audit::{Event, Record};
 use crate::controller::Controller;
-use crate::gate::{Forwarded, Ruling};
+use crate::gate::{self, Forwarded, Ruling};
 use crate::limits::{DRAIN_TIMEOUT, MAX_QUEUED_ANSWERS};
 use crate::redaction::tape::Tape;
 use crate::sandbox::launch::Upstream;
-use crate::session::{Command, EndReason, ProcessKey, Session, millis};
+use crate::session::{Command, EndReason, Session};
 use crate::websocket::fragments;
 
 mod down;
+mod files;
 mod held;
 mod outfit;
 mod output;
+mod records;
 mod refused;
 
+use files::{OpenFile, OpenFiles};
 use held::{Held, HeldCalls, HeldKey};
 
 /// A request that was forwarded and not yet answered.
@@ -47,6 +50,8 @@ struct Pending {
     process_id: Option<String>,
     /// The command, when it starts one.
     command: Option<Command>,
+    /// The file, when it opens one.
+    opens: Option<OpenFile>,
 }
 
 /// One harness connection.
@@ -69,6 +74,7 @@ pub struct Connection {
     held: RefCell<Vec<HeldKey>>,
     /// How often the person was told of something refused.
     told_refusals: Cell<u32>,
+    files: RefCell<OpenFiles>,
 }
 
 /// Why a pump stopped: one line for the record, and what the harness is told in the Close frame.
@@ -103,6 +109,7 @@ impl Connection {
             ready: RefCell::default(),
             held: RefCell::default(),
             told_refusals: Cell::default(),
+            files: RefCell::default(),
         }
     }
 
@@ -154,7 +161,7 @@ impl Connection {
             }
             let admitted = match next {
                 Some(Up::Text(text)) if self.session.why_ended().is_none() => {
-                    self.admit(&text, &held).map(|forward| forward.then_some(text))
+                    self.admit(&text, &held, None).map(|forward| forward.then_some(text))
                 }
                 Some(Up::Answered(call, answer)) if self.session.why_ended().is_none() => {
                     self.resume(*call, answer, &held)
@@ -189,18 +196,20 @@ impl Connection {
         }
     }
 
-    /// Judges and records one frame; whether it is to be forwarded.
-    fn admit(&self, text: &Utf8Bytes, held: &HeldCalls) -> Result<bool, Refused> {
+    /// Judges and records one frame, about which a person may have been `asked`; whether it is to be forwarded.
+    fn admit(&self, text: &Utf8Bytes, held: &HeldCalls, asked: Option<u64>) -> Result<bool, Refused> {
         self.controller.trim.moved(text.len());
         let rules = self.session.rules();
         let judge = self.session.judge(&self.controller, &rules);
         match judge.judge(text) {
             Ruling::Forward(forwarded) => {
                 self.withdraw(forwarded.method, forwarded.process_id.as_deref());
-                self.forward(*forwarded).map(|()| true)
+                self.forward(Forwarded { asked, ..*forwarded }).map(|()| true)
             }
-            Ruling::Refuse(refused) => Err(self.refuse(*refused)),
-            Ruling::Ask(forwarded, decided) => self.ask(&judge, text, *forwarded, *decided, held),
+            Ruling::Refuse(refused) => Err(self.refuse(gate::Refused { asked, ..*refused })),
+            Ruling::Ask(forwarded, decided) => {
+                self.ask(&judge, text, Forwarded { asked, ..*forwarded }, *decided, held)
+            }
             Ruling::Close(why) => {
                 self.controller.note(&self.record(Event::Violation).because(why.clone()));
                 Err(Refused::Close(Stop::new(CloseCode::Protocol, why)))
@@ -209,12 +218,27 @@ impl Connection {
     }
 
     fn forward(&self, forwarded: Forwarded) -> Result<(), Refused> {
-        let Forwarded { id, method, mut call, process_id, size, client, rule, secrets, reason } = forwarded;
+        let Forwarded {
+            id,
+            method,
+            mut call,
+            process_id,
+            size,
+            client,
+            closes,
+            asked,
+            rule,
+            secrets,
+            reason,
+        } = forwarded;
         if let Some(client) = client {
             self.actor.borrow_mut().client = Some(client);
         }
         if let (Some(process_id), Some(size), None) = (&process_id, size, &call) {
             self.resized(process_id, size);
+        }
+        if let Some(handle) = closes {
+            self.files.borrow_mut().closed(&handle);
         }
         let Some(id) = id else { return Ok(()) };
         if let Some(error) = self.overloaded(&id, method) {
@@ -226,15 +250,16 @@ impl Connection {
         }
         let started = Instant::now();
         let command = call.as_ref().and_then(|object| Command::of(object, size));
+        let opens = call.as_ref().and_then(|object| OpenFile::of(method, object));
         let call = match call {
             None => None,
             Some(object) => {
                 self.session.count_call();
-                let record = Record { reason, ..self.call_record(&id, method, object, rule) };
+                let record = Record { asked, reason, ..self.call_record(&id, method, object, rule) };
                 Some(self.controller.record(&record).map_err(|error| self.unrecorded(&id, &error))?)
             }
         };
-        self.pending.borrow_mut().insert(id, Pending { method, call, started, process_id, command });
+        self.pending.borrow_mut().insert(id, Pending { method, call, started, process_id, command, opens });
         self.to_add.replace(granted);
         Ok(())
     }
@@ -249,61 +274,6 @@ impl Connection {
             pending.values_mut().filter(|pending| pending.process_id.as_deref() == Some(process_id));
         if let Some(command) = starts.find_map(|pending| pending.command.as_mut()) {
             command.size = size;
-        }
-    }
-
-    fn call_record(&self, id: &RequestId, method: Method, object: Object, rule: Option<String>) -> Record {
-        let mut record = self.record(Event::Call);
-        record.rule = rule;
-        record.process = object.process_id.as_ref().and_then(|process| self.start_of(process));
-        record.request = Some(match id {
-            RequestId::Text(text) => RequestId::Text(self.controller.redactor.text(text).into()),
-            RequestId::Integer(_) => id.clone(),
-        });
-        record.method = Some(method.name().to_owned());
-        record.object = Some(object);
-        record.decision = Some(Decision::Allow);
-        record
-    }
-
-    fn key(&self, process_id: &str) -> ProcessKey {
-        ProcessKey { client: Rc::clone(&self.client.borrow()), id: process_id.to_owned() }
-    }
-
-    /// Number of the record that started a process, answered or not.
-    fn start_of(&self, process_id: &str) -> Option<u64> {
-        let running = self.session.running().borrow();
-        running.get(&self.key(process_id)).map(|command| command.call).or_else(|| {
-            let pending = self.pending.borrow();
-            let is_start = |pending: &&Pending| {
-                pending.method == Method::ProcessStart && pending.process_id.as_deref() == Some(process_id)
-            };
-            pending.values().find(is_start)?.call
-        })
-    }
-
-    /// A record of this connection.
-    fn record(&self, event: Event) -> Record {
-        let mut record = Record::new(event).of_session(&self.session.id);
-        record.connection = Some(self.number);
-        record.actor = Some(self.actor.borrow().clone());
-        record
-    }
-
-    /// Calls without an answer at the end of the connection have an unknown outcome, and that is recorded.
-    fn abandon_pending(&self, why: &str) {
-        for (_, pending) in self.pending.borrow_mut().drain() {
-            let Some(call) = pending.call else { continue };
-            let outcome = Outcome {
-                message: Some(format!("no answer was seen: {why}")),
-                duration_ms: Some(millis(pending.started.elapsed())),
-                ..Outcome::default()
-            };
-            let mut record = Record::new(Event::Outcome).of_session(&self.session.id);
-            record.call = Some(call);
-            record.method = Some(pending.method.name().to_owned());
-            record.outcome = Some(outcome);
-            self.controller.note(&record);
         }
     }
 }

@@ -182,6 +182,24 @@ mod tests {
     }
 
     #[test]
+    fn records_arrive_over_udp_of_both_families() {
+        for any in ["127.0.0.1:0", "[::1]:0"] {
+            // A machine may lack one of them.
+            let Ok(receiver) = UdpSocket::bind(any) else { continue };
+            receiver.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+            let forwarder = Forwarder::start(Syslog::Udp(receiver.local_addr().unwrap())).unwrap();
+            let long = LINE.replace("call", &"x".repeat(MAX_SYSLOG_BYTES - 400));
+            for line in [LINE, &long] {
+                forwarder.send(line);
+                let mut buffer = vec![0; 64 << 10];
+                let count = receiver.recv(&mut buffer).unwrap();
+                assert!(buffer[..count].ends_with(line.trim_end().as_bytes()), "{any} {count}");
+            }
+            assert_eq!(forwarder.take_dropped(), 0);
+        }
+    }
+
+    #[test]
     fn a_receiver_that_takes_nothing_delays_nobody() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");

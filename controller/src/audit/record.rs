@@ -258,6 +258,12 @@ pub struct Record {
     /// Number of the `process/start` record of the process a call is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub process: Option<u64>,
+    /// Number of the `fs/open` record of the open file a call is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<u64>,
+    /// Number of the record in which a person was asked about this call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub asked: Option<u64>,
     /// The client's own id of the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request: Option<RequestId>,
@@ -314,6 +320,8 @@ impl Record {
             workspace: None,
             call: None,
             process: None,
+            file: None,
+            asked: None,
             request: None,
             connection: None,
             actor: None,

@@ -34,6 +34,8 @@ pub(super) enum AuditCommand {
     Export(query::ExportArgs),
     /// Print the public key that checks the log's signatures
     Key,
+    /// Print where the log ends, number and hash of its last record, to be noted elsewhere
+    Head,
 }
 
 #[derive(clap::Args)]
@@ -41,7 +43,7 @@ pub(super) struct VerifyArgs {
     /// Public key (PEM) of the checkpoints, as `audit key` prints it; the default is the one in the state directory
     #[arg(long, value_name = "FILE")]
     pubkey: Option<PathBuf>,
-    /// Hash of a record that must be there, noted earlier
+    /// Hash of a record that must be there, noted earlier; its number before it does not matter
     #[arg(long, value_name = "HASH")]
     expect_head: Option<String>,
     /// Do not fail for what is missing or unexplained when the log itself says so
@@ -70,6 +72,11 @@ pub(super) async fn run(context: &Context, command: AuditCommand) -> Outcome<u8>
             Some(key) => print_lines(&[key.pem()]),
             None => Err(Failure::unavailable("there is no key yet: the first controller makes one")),
         },
+        AuditCommand::Head => match head(&dirs) {
+            Ok(Some(Anchored { seq, hash, .. })) => print_lines(&[format!("{seq} {hash}")]),
+            Ok(None) => Err(Failure::unavailable("there is no log yet: the first controller begins it")),
+            Err(error) => Err(cannot_read(&error)),
+        },
     }
 }
 
@@ -90,7 +97,8 @@ fn verify(context: &Context, dirs: &Dirs, args: &VerifyArgs) -> Outcome<u8> {
         }
     };
     let checked_by = key.as_ref().map(PublicKey::fingerprint);
-    let head = args.expect_head.as_ref().map(|head| head.trim().to_ascii_lowercase());
+    let noted = args.expect_head.as_ref().and_then(|head| head.split_whitespace().last());
+    let head = noted.map(str::to_ascii_lowercase);
     let report = verify::verify(&dirs.state, &Expected { key, head }).map_err(|error| match error {
         VerifyError::Io(error) => cannot_read(&error),
         broken => Failure::refused(format_args!("the audit log does not verify: {broken}")),
@@ -159,15 +167,16 @@ impl<'a> Verified<'a> {
     }
 }
 
+fn head(dirs: &Dirs) -> std::io::Result<Option<Anchored>> {
+    let Some(mut anchor) = Anchor::find(&dirs.state)? else { return Ok(None) };
+    anchor.is_news()?;
+    Ok(anchor.says())
+}
+
 /// Tells on stderr where the log ends, for whoever wants to note it elsewhere: who can cut it can change the head that
 /// is kept beside it.
 pub(super) fn tell_head(dirs: &Dirs) {
-    let read = || {
-        let mut anchor = Anchor::find(&dirs.state).ok()??;
-        anchor.is_news().ok()?;
-        anchor.says()
-    };
-    if let Some(Anchored { seq, hash, .. }) = read() {
+    if let Ok(Some(Anchored { seq, hash, .. })) = head(dirs) {
         // Nothing can be done about a closed stderr.
         let _ = writeln!(std::io::stderr(), "audit head: record {seq} {hash}");
     }

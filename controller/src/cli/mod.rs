@@ -32,7 +32,7 @@ use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
-use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::filter::{Targets, filter_fn};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
@@ -247,10 +247,10 @@ fn start_log(environment: &Environment) {
     let directives = environment.var("LEGION_LOG").unwrap_or("warn");
     let filter =
         directives.parse::<Targets>().unwrap_or_else(|_| Targets::new().with_default(tracing::Level::WARN));
-    // It logs whole frames.
-    let filter = filter.with_target("rmcp", LevelFilter::OFF);
+    // Libraries log whole frames and scripts.
+    let ours = filter_fn(|event| event.target().starts_with("legion"));
     let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(false);
-    tracing_subscriber::registry().with(layer).with(filter).init();
+    tracing_subscriber::registry().with(layer).with(filter).with(ours).init();
 }
 
 /// Prints to stdout; a reader that left is no failure.

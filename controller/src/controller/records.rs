@@ -1,6 +1,7 @@
 //! What a controller records: at once, soon, and again when it could not be written.
 //!
-//! Invariant: a call is refused when its record cannot be written; what has happened already is kept and tried again.
+//! Invariant: a call is refused when its record cannot be written; what has happened already is kept and tried again; no
+//! record holds a known secret.
 
 use std::io;
 use std::rc::Rc;
@@ -24,7 +25,7 @@ impl Controller {
     /// Writes a record and returns its number.
     pub fn record(&self, record: &Record) -> io::Result<u64> {
         self.unsigned.notify_one();
-        self.audit.borrow_mut().append(record)
+        self.audit.borrow_mut().append(&self.redactor.record(record))
     }
 
     pub(super) fn sign(&self) {
@@ -71,7 +72,7 @@ impl Controller {
 
     /// Keeps a record, or counts it as lost; whether it is time to flush.
     fn keep(&self, record: &Record) -> bool {
-        let kept = self.audit.borrow_mut().defer(record);
+        let kept = self.audit.borrow_mut().defer(&self.redactor.record(record));
         kept.unwrap_or_else(|error| {
             // It is counted; that nothing can be written has been said already.
             if !self.is_unwritten.get() {

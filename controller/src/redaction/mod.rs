@@ -83,6 +83,27 @@ impl Patterns {
         Cow::Owned(automaton.replace_all(text, &self.labels))
     }
 
+    /// The texts without secrets, also without one that only stands there when they are joined by spaces.
+    pub fn texts<'t>(&self, texts: &[&'t str]) -> Vec<Cow<'t, str>> {
+        let joined = texts.join(" ");
+        let found = self.look_at_all(joined.as_bytes());
+        let mut start = 0;
+        let clean = texts.iter().map(|text| {
+            let end = start + text.len();
+            let is_clean = found.iter().all(|place| place.end <= start || place.start >= end);
+            let shown = if is_clean {
+                Cow::Borrowed(*text)
+            } else {
+                Cow::Owned(
+                    String::from_utf8_lossy(&shown(joined.as_bytes(), &found, start, end)).into_owned(),
+                )
+            };
+            start = end + 1;
+            shown
+        });
+        clean.collect()
+    }
+
     /// Where secrets stand, and up to where that is certain whatever follows: what comes after may be the beginning of
     /// one.
     pub fn look(&self, bytes: &[u8]) -> (Vec<Found<'_>>, usize) {
@@ -126,6 +147,21 @@ impl Patterns {
         let next = self.sorted.partition_point(|pattern| pattern.as_slice() <= end);
         self.sorted.get(next).is_some_and(|pattern| pattern.starts_with(end))
     }
+}
+
+/// What is shown of `bytes[start..end]`: a secret is named where it begins.
+fn shown(bytes: &[u8], found: &[Found<'_>], start: usize, end: usize) -> Vec<u8> {
+    let mut shown = Vec::with_capacity(end - start);
+    let mut at = start;
+    for place in found.iter().filter(|place| place.end > start && place.start < end) {
+        if place.start >= start {
+            shown.extend_from_slice(&bytes[at..place.start]);
+            shown.extend_from_slice(place.label.as_bytes());
+        }
+        at = place.end.min(end);
+    }
+    shown.extend_from_slice(&bytes[at..end]);
+    shown
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use legion_protocol::limits::RETAINED_OUTPUT_BYTES;
 use legion_protocol::process::{ReadChunk, ReadResult, Stream};
 
-use super::{Found, Patterns};
+use super::{Patterns, shown};
 use crate::limits::MAX_MISSED_RANGES;
 
 /// One piece.
@@ -177,21 +177,6 @@ impl Tape {
         }
         pieces
     }
-}
-
-/// What is shown of `bytes[start..end]`: a secret is named where it begins.
-fn shown(bytes: &[u8], found: &[Found<'_>], start: usize, end: usize) -> Vec<u8> {
-    let mut shown = Vec::with_capacity(end - start);
-    let mut at = start;
-    for place in found.iter().filter(|place| place.end > start && place.start < end) {
-        if place.start >= start {
-            shown.extend_from_slice(&bytes[at..place.start]);
-            shown.extend_from_slice(place.label.as_bytes());
-        }
-        at = place.end.min(end);
-    }
-    shown.extend_from_slice(&bytes[at..end]);
-    shown
 }
 
 #[cfg(test)]

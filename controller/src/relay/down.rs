@@ -178,6 +178,9 @@ impl Connection {
             }
         }
         let Some(call) = pending.call else { return Passed::Same };
+        if let (Answer::Result(_), Some(file)) = (answer, &pending.opens) {
+            self.files.borrow_mut().opened(file.clone(), call);
+        }
         match (answer, pending) {
             (
                 Answer::Result(_),

@@ -152,7 +152,7 @@ impl Connection {
         self.note_answer(call, &ticket.question, said, approved);
         let kind = match answer {
             Answer::Approved(scope) => {
-                let admitted = self.admit(&text, calls);
+                let admitted = self.admit(&text, calls, Some(call));
                 if scope == Scope::Once {
                     self.controller.approvals.settle(&ticket.question);
                 }
@@ -164,6 +164,7 @@ impl Connection {
         };
         let rules = self.session.rules();
         let judge = self.session.judge(&self.controller, &rules);
+        let forwarded = Forwarded { asked: Some(call), ..forwarded };
         Err(self.refuse(judge.refused(forwarded, kind, &decided)))
     }
 

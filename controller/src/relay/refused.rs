@@ -21,6 +21,9 @@ impl Connection {
     pub(super) fn refuse(&self, refused: gate::Refused) -> Refused {
         let event = if refused.violation { Event::Violation } else { Event::Call };
         let mut record = self.record(event).because(self.controller.redactor.text(&refused.error.message));
+        let is_named = refused.id != RequestId::UNPARSABLE;
+        record.request = is_named.then(|| self.named(&refused.id));
+        record.asked = refused.asked;
         record.method = refused.method;
         record.object = refused.object;
         record.rule = refused.rule;

@@ -200,3 +200,49 @@ async fn two_clients_may_call_their_commands_the_same() {
     }
     controller.stop().await.assert_success();
 }
+
+#[tokio::test]
+async fn the_blocks_of_a_file_are_found_by_its_path() {
+    let scratch = Scratch::new();
+    let controller = Controller::start(&scratch, &[]).await;
+    let upgrade = Upgrade::new(Endpoint::of_url(&controller.ready.url)).token(&controller.token);
+    let mut client = upgrade.connect().await.unwrap();
+    client.initialize(None).await.unwrap();
+    let uri = |name: &str| format!("file://{}", scratch.workspace().join(name).display());
+    let block = json!({ "handleId": "h", "offset": 0, "chunk": "YQ==" });
+    // The same handle for two files, one after the other; the second time it is taken already.
+    for (name, is_closed) in [("one", true), ("two", false), ("three", false)] {
+        let open = json!({ "handleId": "h", "path": uri(name), "mode": "replace" });
+        assert_eq!(client.call("fs/open", open).await.is_ok(), name != "three");
+        client.call("fs/writeBlock", block.clone()).await.unwrap();
+        if is_closed {
+            client.call("fs/close", json!({ "handleId": "h" })).await.unwrap();
+        }
+    }
+    drop(client);
+    controller.stop().await.assert_success();
+    let opened: Vec<_> = Audit::read(&scratch).calls("fs/open").cloned().collect();
+    for (name, open, blocks) in [("one", &opened[0], 1), ("two", &opened[1], 2), ("three", &opened[2], 0)] {
+        let path = scratch.workspace().join(name).display().to_string();
+        let found = query(&scratch, &["--path", &path, "--method", "fs/writeBlock", "--event", "call"]).await;
+        assert_eq!(found.len(), blocks, "{name}: {found:?}");
+        assert!(found.iter().all(|block| block["file"] == open["seq"]), "{found:?}");
+        let shown = objects(&scratch, &["show", "--json", &open["seq"].to_string()]).await;
+        let shown = shown.iter().filter(|record| record["method"] == "fs/writeBlock");
+        assert_eq!(shown.count(), blocks, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn the_head_can_be_noted_and_asked_for() {
+    let scratch = Scratch::new();
+    assert_eq!(legion::run(&scratch, &["audit", "head"]).await.code(), 69);
+    assert_eq!(exec(&scratch, &[], "true").await, 0);
+    let head = legion::run(&scratch, &["audit", "head"]).await;
+    head.assert_success();
+    let last = Audit::read(&scratch).records().last().unwrap()["seq"].clone();
+    assert!(head.stdout.starts_with(&format!("{last} ")) && head.stdout.lines().count() == 1, "{head:#?}");
+    assert_eq!(exec(&scratch, &[], "true").await, 0);
+    let verify = legion::run(&scratch, &["audit", "verify", "--expect-head", head.stdout.trim()]).await;
+    verify.assert_success();
+}

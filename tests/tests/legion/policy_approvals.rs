@@ -162,6 +162,17 @@ async fn codex_waits_and_goes_on_after_an_approval() {
     assert_eq!(calls, ["ask", "allow"]);
     let approval = audit.events("approval").next().unwrap();
     assert_eq!((&approval["decision"], &approval["reason"]), (&"allow".into(), &"approved once".into()));
+    // From the question to the end, and back.
+    let calls: Vec<_> = audit.calls("process/start").collect();
+    assert_eq!(calls[1]["asked"], calls[0]["seq"]);
+    let end = audit.outcome(calls[1]).unwrap();
+    for from in [calls[0], approval, calls[1], end] {
+        let shown = legion::run(&scratch, &["audit", "show", "--json", &from["seq"].to_string()]).await;
+        for record in [calls[0], approval, calls[1], end] {
+            let line = format!("{{\"seq\":{},", record["seq"]);
+            assert!(shown.stdout.contains(&line), "{line} from {from}: {shown:#?}");
+        }
+    }
     watch.0.stop().await;
 }
 

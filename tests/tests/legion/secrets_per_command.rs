@@ -91,7 +91,8 @@ async fn no_planted_secret_is_in_a_record_a_log_or_an_error() {
     scratch.write("home/.env", lines.join("\n"));
     legion::configure(
         &scratch,
-        "[persona.default]\nrecord = \"1MiB\"\n[persona.default.env]\nsecrets = [\"S*\"]\n",
+        "[persona.default]\nrecord = \"1MiB\"\n[persona.default.env]\nsecrets = [\"S*\"]\n\
+         [[persona.default.rule]]\nid = \"r\"\ncommand = [\"never\"]\ndecision = \"deny\"\n",
     );
     let mut command = legion::start_command(&scratch, &[]);
     command.env("LEGION_LOG", "trace");
@@ -102,7 +103,8 @@ async fn no_planted_secret_is_in_a_record_a_log_or_an_error() {
     let cwd = format!("file://{}", scratch.workspace().display());
     for (number, secret) in secrets.iter().enumerate() {
         // In an argument, in the environment, in what is printed, in names of processes, files and methods.
-        let script = format!("echo \"$0\" \"$S{number}\"; printf %s \"$S{number}\" | base64; exit 3");
+        let script =
+            format!("echo '{secret}' \"$0\" \"$S{number}\"; printf %s \"$S{number}\" | base64; exit 3");
         let params = json!({
             "processId": format!("p {secret}"), "argv": ["/bin/sh", "-c", script, secret], "cwd": cwd, "tty": false,
             "envPolicy": { "inherit": "all", "ignoreDefaultExcludes": true, "exclude": [], "set": {}, "includeOnly": [] },
@@ -114,11 +116,24 @@ async fn no_planted_secret_is_in_a_record_a_log_or_an_error() {
         let _ = client.call("fs/readFile", json!({ "path": file })).await;
         assert!(client.call(&format!("x/{secret}"), json!({})).await.is_err());
         assert!(client.call("process/start", json!({ "processId": secret, "argv": 5 })).await.is_err());
+        // Cut where arguments are: put together it is whole.
+        let (first, second) = secret.split_once(' ').unwrap();
+        let params = json!({ "processId": format!("cut {number}"), "argv": ["/bin/echo", first, second], "cwd": cwd, "tty": false, "env": {} });
+        client.call("process/start", params).await.unwrap();
+        client.wait_for("process/closed").await;
     }
+    // It breaks the protocol, and its name is told.
+    client.send_json(&json!({ "id": secrets[0], "result": {} })).await;
+    let is_recorded = |audit: &Audit| audit.lines().concat().contains("which nobody asked");
+    Audit::wait(&scratch, "the violation", is_recorded).await;
     let shown = legion::run(&scratch, &["session", "show", &controller.ready.session]).await;
     let finished = controller.stop().await;
     let mut seen =
         finished.stdout + &finished.stderr + &shown.stdout + &Audit::read(&scratch).lines().join("\n");
+    for more in [&["audit", "export", "--format", "ocsf"][..], &["audit", "query"], &["doctor"]] {
+        let finished = legion::run(&scratch, more).await;
+        seen += &(finished.stdout + &finished.stderr);
+    }
     let recordings = scratch.root().join("state/legion/recordings");
     for entry in std::fs::read_dir(recordings).unwrap() {
         seen += &std::fs::read_to_string(entry.unwrap().path()).unwrap();

@@ -1,8 +1,10 @@
 //! `audit query`, `show` and `export`: records somebody asks for.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use jiff::Timestamp;
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::{cannot_read, view};
@@ -131,16 +133,18 @@ pub(in crate::cli) struct ExportArgs {
 
 pub(super) fn export(dir: &Path, args: ExportArgs) -> Outcome<u8> {
     let format = args.format;
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     print_found(dir, args.filter.filter()?, |line, record| match format {
         Format::Jsonl => format!("{{\"e\":{},\"p\":\"{}\",\"h\":\"{}\"}}", line.e.get(), line.p, line.h),
-        Format::Ocsf => ocsf::event(record, line.h).to_string(),
+        Format::Ocsf => ocsf::event(record, line.h, &host).to_string(),
     })
 }
 
 fn print_found(dir: &Path, filter: Filter, show: impl Fn(&Line<'_>, &Value) -> String) -> Outcome<u8> {
     let mut search = Search::new(filter);
     let mut text = String::new();
-    each_record(dir, |line, mut record| {
+    each_line(dir, |line| {
+        let Ok(mut record) = serde_json::from_str(line.e.get()) else { return Ok(()) };
         if search.admits(&mut record) {
             text.push_str(&show(line, &record));
             text.push('\n');
@@ -153,14 +157,13 @@ fn print_found(dir: &Path, filter: Filter, show: impl Fn(&Line<'_>, &Value) -> S
     print_bytes(text.as_bytes())
 }
 
-fn each_record(dir: &Path, mut visit: impl FnMut(&Line<'_>, Value) -> Outcome<()>) -> Outcome<()> {
+fn each_line(dir: &Path, mut visit: impl FnMut(&Line<'_>) -> Outcome<()>) -> Outcome<()> {
     let failed = |error: std::io::Error| cannot_read(&error);
     let mut lines = Lines::open(dir);
     while lines.advance().map_err(failed)? {
         // A line that is no record is for `verify` to tell.
         let Ok(line) = Line::parse(lines.line().map_err(failed)?) else { continue };
-        let Ok(record) = serde_json::from_str(line.e.get()) else { continue };
-        visit(&line, record)?;
+        visit(&line)?;
     }
     Ok(())
 }
@@ -174,31 +177,67 @@ pub(in crate::cli) struct ShowArgs {
     json: bool,
 }
 
-pub(super) fn show(dir: &Path, args: &ShowArgs) -> Outcome<u8> {
-    let seq = args.seq;
-    let mut call = seq;
+/// What a record says it belongs to.
+#[derive(Deserialize)]
+struct Links {
+    seq: u64,
+    call: Option<u64>,
+    process: Option<u64>,
+    file: Option<u64>,
+    asked: Option<u64>,
+}
+
+/// A record, its exact text and its hash.
+struct Found {
+    record: Value,
+    text: String,
+    hash: String,
+}
+
+/// A record by its number.
+fn find(dir: &Path, seq: u64) -> Outcome<Option<Found>> {
     let mut found = None;
-    each_record(dir, |line, record| {
-        if record["seq"] == seq {
-            call = ["call", "process"].iter().find_map(|name| record[*name].as_u64()).unwrap_or(seq);
-            found = Some((record, line.h.to_owned()));
+    each_line(dir, |line| {
+        if line.marked().is_ok_and(|marked| marked.seq == seq) {
+            let record = serde_json::from_str(line.e.get()).unwrap_or_default();
+            found = Some(Found { record, text: line.e.get().to_owned(), hash: line.h.to_owned() });
         }
         Ok(())
     })?;
-    let (record, hash) = found.ok_or_else(|| {
-        Failure::usage(format_args!("there is no record {seq}: see legion-controller audit tail"))
-    })?;
-    // The call, its outcome, and what was done with its process.
+    Ok(found)
+}
+
+pub(super) fn show(dir: &Path, args: &ShowArgs) -> Outcome<u8> {
+    let seq = args.seq;
+    let unknown =
+        || Failure::usage(format_args!("there is no record {seq}: see legion-controller audit tail"));
+    let Found { record, text, hash } = find(dir, seq)?.ok_or_else(unknown)?;
+    // The call, its outcome, what was done with its process or its file, and what a person was asked about it.
+    let link = |record: &Value, names: &[&str]| names.iter().find_map(|name| record[*name].as_u64());
+    let call = link(&record, &["call", "process", "file"]).unwrap_or(seq);
+    let asked = match link(&record, &["asked"]) {
+        None if call != seq => find(dir, call)?.and_then(|found| link(&found.record, &["asked"])),
+        asked => asked,
+    };
+    let mut belong = [seq, call].into_iter().chain(asked).collect::<BTreeSet<_>>();
     let mut related = Vec::new();
-    each_record(dir, |line, other| {
-        let belongs = other["seq"] == call || other["call"] == call || other["process"] == call;
-        if belongs && other["seq"] != seq {
-            related.push(if args.json { line.e.get().to_owned() } else { view::human(&other) });
+    each_line(dir, |line| {
+        let Ok(links) = serde_json::from_str::<Links>(line.e.get()) else { return Ok(()) };
+        let named = [links.call, links.process, links.file, links.asked];
+        if !belong.contains(&links.seq) && !named.into_iter().flatten().any(|named| belong.contains(&named)) {
+            return Ok(());
+        }
+        if links.asked.is_some() {
+            belong.insert(links.seq);
+        }
+        if links.seq != seq {
+            let other = || serde_json::from_str(line.e.get()).unwrap_or_default();
+            related.push(if args.json { line.e.get().to_owned() } else { view::human(&other()) });
         }
         Ok(())
     })?;
     let mut lines = if args.json {
-        vec![record.to_string()]
+        vec![text]
     } else {
         let text = serde_json::to_string_pretty(&record).map_err(Failure::internal)?;
         let mut lines: Vec<String> = text.lines().map(table::printable).collect();

@@ -18,6 +18,9 @@ pub(super) fn human(record: &Value) -> String {
     if let Some(call) = record.get("call") {
         parts.push(format!("of {call}"));
     }
+    if let Some(asked) = record.get("asked") {
+        parts.push(format!("asked about in {asked}"));
+    }
     let object = &record["object"];
     parts.extend(["argv", "path", "url", "processId"].iter().find_map(|name| object.get(name)).map(text));
     for (name, label) in [("cwd", "in"), ("destination", "to")] {
