@@ -20,7 +20,7 @@ use tokio::time::timeout;
 
 use crate::environment::Environment;
 use crate::failure::{Failure, Outcome};
-use crate::limits::{MAX_HELD_BYTES, MAX_QUESTIONS};
+use crate::limits::{MAX_HELD_BYTES, MAX_QUESTIONS, MAX_SESSION_QUESTIONS};
 use grants::Grants;
 use notify::Notifier;
 
@@ -135,7 +135,8 @@ impl Approvals {
     pub fn ask(self: &Rc<Self>, mut question: Question, bytes: usize) -> Option<Ticket> {
         let mut waiting = self.waiting.borrow_mut();
         let held: usize = waiting.values().map(|waiting| waiting.bytes).sum();
-        if waiting.len() >= MAX_QUESTIONS || held + bytes > MAX_HELD_BYTES {
+        let own = waiting.values().filter(|waiting| waiting.question.session == question.session).count();
+        if waiting.len() >= MAX_QUESTIONS || own >= MAX_SESSION_QUESTIONS || held + bytes > MAX_HELD_BYTES {
             return None;
         }
         let number = self.asked.get() + 1;

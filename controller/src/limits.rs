@@ -199,6 +199,9 @@ pub const MAX_RULES: usize = 1024;
 /// Calls of all sessions that wait for a person.
 pub const MAX_QUESTIONS: usize = 128;
 
+/// Of those, calls of one session: no agent takes the place of the others.
+pub const MAX_SESSION_QUESTIONS: usize = 32;
+
 /// Bytes of the frames that are kept meanwhile.
 pub const MAX_HELD_BYTES: usize = 64 << 20;
 
@@ -232,6 +235,9 @@ pub const NOTIFY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Largest `.legion.toml`: the agent may write one.
 pub const MAX_WORKSPACE_RULES_BYTES: u64 = 64 << 10;
+
+/// Changes of a workspace's rules are looked at this often at most: taking them up costs up to a tenth of a second.
+pub const WORKSPACE_RULES_INTERVAL: Duration = Duration::from_millis(300);
 
 /// Tests in a configuration.
 pub const MAX_RULE_TESTS: usize = 4096;

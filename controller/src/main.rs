@@ -18,6 +18,7 @@ mod limits;
 mod listener;
 mod memory;
 mod policy;
+mod printable;
 mod redaction;
 mod relay;
 mod reload;

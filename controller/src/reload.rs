@@ -3,7 +3,6 @@
 //!
 //! Invariant: a configuration that makes no sense changes nothing.
 
-use std::path::Path;
 use std::rc::Rc;
 
 use crate::audit::{Event, Record};
@@ -36,22 +35,27 @@ impl Controller {
     /// Reloads whenever the configuration file changes, as long as the controller lives.
     pub(crate) fn follow_config(self: &Rc<Self>) {
         let Some(path) = self.config.path.clone() else { return };
-        let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else { return };
         let queue = Rc::new(Queue::of_writes());
-        // Where there is no directory, there is no file to follow; SIGHUP still reloads.
-        if !directory.is_dir() {
-            return;
+        let mut names = Vec::new();
+        // A file that is a link may change in either place.
+        for place in [Some(path.clone()), path.canonicalize().ok()].into_iter().flatten() {
+            // Where there is no directory, there is no file to follow; SIGHUP still reloads.
+            let (Some(directory), Some(name)) = (place.parent(), place.file_name()) else { continue };
+            if !directory.is_dir() {
+                continue;
+            }
+            match self.changes.watch(directory, &queue) {
+                Ok(_) => names.push(name.to_owned()),
+                Err(error) => tracing::warn!(%error, "{} is not followed", place.display()),
+            }
         }
-        if let Err(error) = self.changes.watch(directory, &queue) {
-            return tracing::warn!(%error, "{} is not followed", path.display());
-        }
-        let (controller, name) = (Rc::downgrade(self), name.to_owned());
+        let controller = Rc::downgrade(self);
         tokio::task::spawn_local(async move {
             loop {
                 queue.changed().await;
                 let Some(controller) = controller.upgrade() else { return };
                 let (changes, lost) = queue.take();
-                if lost || changes.iter().any(|(_, changed)| Path::new(changed) == Path::new(&name)) {
+                if lost || changes.iter().any(|(_, changed)| names.contains(changed)) {
                     controller.reload();
                 }
             }

@@ -101,6 +101,23 @@ mod tests {
     }
 
     #[test]
+    fn a_file_is_its_content_and_where_its_links_lead() {
+        use crate::policy::action::{Op, Touch};
+        let decision =
+            Decision { verdict: Verdict::Ask, because: Because::Rule("r".into()), message: None, part: None };
+        let digest = |leads: &str, frame: &str| {
+            let names = ["/w/a", leads].map(|path| Places::default().names(Path::new(path))).to_vec();
+            let touch = Touch { op: Op::Write, path: "/w/a".into(), names, lost: false, tree: false };
+            let action = Action { method: "fs/writeFile", what: What::Files(vec![touch]) };
+            of("default", &action, &decision, frame)
+        };
+        let first = digest("/w/x", r#"{"id":1,"params":{"path":"file:///w/a","dataBase64":"YQ=="}}"#);
+        assert_eq!(first, digest("/w/x", r#"{"id":2,"params":{"dataBase64":"YQ==","path":"file:///w/a"}}"#));
+        assert_ne!(first, digest("/w/x", r#"{"id":1,"params":{"path":"file:///w/a","dataBase64":"Yg=="}}"#));
+        assert_ne!(first, digest("/w/y", r#"{"id":1,"params":{"path":"file:///w/a","dataBase64":"YQ=="}}"#));
+    }
+
+    #[test]
     fn a_changed_byte_is_another_call() {
         let first = digest(&["git", "push"], "/w", &["A"], "r");
         assert_eq!(first, digest(&["git", "push"], "/w", &["A"], "r"));

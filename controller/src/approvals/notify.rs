@@ -10,6 +10,7 @@ use tokio::time::timeout;
 use super::Question;
 use crate::environment::Environment;
 use crate::limits::{MAX_SHOWN_PART_CHARS, NOTIFY_INTERVAL, NOTIFY_TIMEOUT};
+use crate::printable::printable;
 
 /// Where a desktop says it is.
 const DESKTOP: [&str; 3] = ["DISPLAY", "WAYLAND_DISPLAY", "DBUS_SESSION_BUS_ADDRESS"];
@@ -49,7 +50,7 @@ impl Notifier {
     }
 }
 
-/// Notifications take markup.
+/// Notifications take markup, and break lines where the text does.
 fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+    printable(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

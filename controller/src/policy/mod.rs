@@ -326,4 +326,6 @@ impl Rules {
 #[cfg(test)]
 mod corpus;
 #[cfg(test)]
+mod sight_tests;
+#[cfg(test)]
 mod tests;

@@ -12,6 +12,7 @@ use super::action::{Command, Http, Names, Op, Touch};
 use super::command::{Match, Part};
 use super::pattern::{HostPattern, MethodPattern, PathPattern};
 use super::variables::is_influential;
+use crate::limits::MAX_SHOWN_PART_CHARS;
 
 /// A rule as it is written.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -100,7 +101,8 @@ impl Rule {
         let list = |items: Option<OneOrMany<String>>| items.map(OneOrMany::into_vec).unwrap_or_default();
         let paths = |key: &str, items: Option<OneOrMany<String>>| {
             let parse = |text: &String| {
-                PathPattern::parse(text).map_err(|why| fail(key, &format!("`{text}`: {why}")))
+                let shown = || text.chars().take(MAX_SHOWN_PART_CHARS).collect::<String>();
+                PathPattern::parse(text).map_err(|why| fail(key, &format!("`{}`: {why}", shown())))
             };
             list(items).iter().map(parse).collect::<Result<Vec<_>, _>>()
         };

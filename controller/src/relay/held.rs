@@ -8,7 +8,8 @@ use std::pin::Pin;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use jiff::Timestamp;
-use legion_protocol::{Method, RequestId};
+use legion_protocol::object::params;
+use legion_protocol::{Head, Method, RequestId, process};
 use tokio_tungstenite::tungstenite::Utf8Bytes;
 
 use super::{Connection, Refused};
@@ -70,7 +71,10 @@ impl Connection {
         if let Some(error) = self.overloaded(&id, forwarded.method) {
             return Err(error);
         }
-        let question = self.question(judge, &forwarded, &decided, workspace, digest);
+        let mut question = self.question(judge, &forwarded, &decided, workspace, digest);
+        if let Some(written) = written(forwarded.method, text) {
+            question.call = shortened(&format!("{} ← {}", question.call, judge.redactor.text(&written)));
+        }
         let Some(mut ticket) = approvals.ask(question, text.len()) else {
             return Err(self.refuse(judge.refused(forwarded, Kind::NotAsked, &decided)));
         };
@@ -109,11 +113,9 @@ impl Connection {
         let words = object.argv.unwrap_or_default();
         let call = if words.is_empty() {
             let parts = [object.url, object.path, object.destination, object.process_id];
-            format!(
-                "{} {}",
-                forwarded.method.name(),
-                parts.into_iter().flatten().collect::<Vec<_>>().join(" → ")
-            )
+            let parts = parts.into_iter().flatten().collect::<Vec<_>>().join(" → ");
+            let size = object.bytes.map(|bytes| format!(" ({bytes} bytes)")).unwrap_or_default();
+            format!("{} {parts}{size}", forwarded.method.name())
         } else {
             typed(&words, object.arg0.as_deref())
         };
@@ -204,6 +206,13 @@ impl Connection {
     }
 }
 
+/// What a call types into a running command.
+fn written(method: Method, frame: &str) -> Option<String> {
+    let Ok(Head::Request { params: raw, .. }) = Head::parse(frame) else { return None };
+    let write: process::Write = (method == Method::ProcessWrite).then(|| params(raw).ok())??;
+    Some(quoted(&String::from_utf8_lossy(&write.chunk.0)))
+}
+
 /// A command as a shell would take it, with the name that the program is told it has.
 fn typed(words: &[String], alias: Option<&str>) -> String {
     let told = alias.filter(|alias| words.first().is_none_or(|first| first != alias));
@@ -242,6 +251,13 @@ mod tests {
         let words = ["busybox".to_owned(), "a b".to_owned()];
         assert_eq!(typed(&words, Some("busybox")), "busybox 'a b'");
         assert_eq!(typed(&words, Some("rm")), "exec -a rm busybox 'a b'");
+    }
+
+    #[test]
+    fn what_is_typed_is_shown() {
+        let frame = r#"{"id":1,"method":"process/write","params":{"processId":"7","chunk":"Z2l0IHB1c2gK","writeId":"w"}}"#;
+        assert_eq!(written(Method::ProcessWrite, frame).as_deref(), Some("'git push\n'"));
+        assert_eq!(written(Method::ProcessTerminate, frame), None);
     }
 
     #[test]

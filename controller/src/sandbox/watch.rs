@@ -20,6 +20,7 @@ use hub::{Hub, Queue};
 use super::git;
 use super::protect::{Guard, Plan, is_protected_name};
 use super::secrets::Secret;
+use crate::policy::workspace::FILE as RULES_FILE;
 use crate::sys::{self, Again};
 
 /// What is done when a name in a watched directory changes.
@@ -186,6 +187,11 @@ fn duties(plan: &Plan, workspace: &Path, places: &[PathBuf], secrets: &[Secret])
         let inside = places.iter().map(|place| place.join(relative)).collect();
         duties.insert(workspace.join(relative), Duty::Reguard(guard, inside));
     }
+    // Rules that a person adds while the session lives are not its agent's to take away.
+    let rules = workspace.join(RULES_FILE);
+    duties.entry(rules).or_insert_with(|| {
+        Duty::Reguard(Guard::ReadOnly, places.iter().map(|place| place.join(RULES_FILE)).collect())
+    });
     for external in &plan.externals {
         for (relative, guard) in external.guards.iter().filter(|(_, guard)| *guard != Guard::Pin) {
             let path = external.path.join(relative);

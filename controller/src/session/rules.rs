@@ -8,12 +8,13 @@ use std::path::Path;
 use std::rc::Rc;
 
 use rustix::fs::{FileType, Mode, OFlags};
+use tokio::time::{Instant, sleep_until};
 
 use super::Session;
 use crate::audit::{Event, Record, chain};
 use crate::controller::Controller;
 use crate::failure::{Failure, Outcome};
-use crate::limits::MAX_WORKSPACE_RULES_BYTES;
+use crate::limits::{MAX_WORKSPACE_RULES_BYTES, WORKSPACE_RULES_INTERVAL};
 use crate::policy::workspace::{self, FILE, Narrowing};
 use crate::policy::{Policy, Rules};
 use crate::sandbox::watch::hub::Queue;
@@ -120,10 +121,16 @@ impl Session {
                     _ = session.until_ended() => break,
                     () = queue.changed() => {}
                 }
+                let looked = Instant::now();
                 let (changes, lost) = queue.take();
                 if lost || changes.iter().any(|(_, name)| Path::new(name) == Path::new(FILE)) {
                     let persona = session.rules().persona;
                     session.adopt_or_keep(&controller, persona);
+                    // The file may have been made inside, and be written over and over.
+                    tokio::select! {
+                        _ = session.until_ended() => break,
+                        () = sleep_until(looked + WORKSPACE_RULES_INTERVAL) => {}
+                    }
                 }
             }
             controller.changes.unwatch(watch, &queue);

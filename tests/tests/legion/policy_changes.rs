@@ -130,6 +130,32 @@ async fn running_sessions_follow_the_workspace() {
     })
     .await;
     assert!(is_refused(&mut client, &scratch).await);
+    // What a person has added the agent cannot take away.
+    Audit::wait(&scratch, "its protection", |audit| audit.events("pathProtected").count() > 0).await;
+    let path = format!("file://{}/.legion.toml", scratch.workspace().display());
+    for (method, params) in [
+        ("fs/remove", json!({ "path": path, "recursive": false })),
+        ("fs/writeFile", json!({ "path": path, "dataBase64": "" })),
+    ] {
+        client.call(method, params).await.unwrap_err();
+    }
+    assert!(is_refused(&mut client, &scratch).await);
+    controller.stop().await.assert_success();
+}
+
+#[tokio::test]
+async fn a_configuration_that_is_a_link_is_followed() {
+    let scratch = Scratch::new();
+    let real = scratch.write("home/dotfiles/rules.toml", "");
+    let link = scratch.write("config/legion/legion.toml", "");
+    std::fs::remove_file(&link).unwrap();
+    std::os::unix::fs::symlink(&real, &link).unwrap();
+    let controller = Controller::start(&scratch, &[]).await;
+    let mut client = client(&controller).await;
+    assert!(!is_refused(&mut client, &scratch).await);
+    scratch.write("home/dotfiles/rules.toml", CLOSED);
+    Audit::wait(&scratch, "the new rules", |audit| audit.events("policyAdopted").count() >= 2).await;
+    assert!(is_refused(&mut client, &scratch).await);
     controller.stop().await.assert_success();
 }
 

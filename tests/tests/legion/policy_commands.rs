@@ -116,6 +116,10 @@ async fn replay_tells_what_changed_rules_would_change() {
     };
     assert_eq!(replay().await, Vec::<Value>::new(), "the same rules decide the same");
     std::fs::remove_file(scratch.workspace().join("ran")).unwrap();
+    let rules = "[[rule]]\nid = \"narrowed\"\ncommand = [\"touch\"]\ndecision = \"deny\"\n";
+    let narrowed = scratch.write("workspace/.legion.toml", rules);
+    assert_eq!(replay().await[0]["nowRule"], "narrowed", "what the workspace adds counts");
+    std::fs::remove_file(narrowed).unwrap();
     legion::configure(
         &scratch,
         &format!(

@@ -33,8 +33,21 @@ pub(super) fn run(
     })?;
     let text = |name: &str| started[name].as_str().unwrap_or_default().to_owned();
     let persona = config.persona(Some(persona.unwrap_or(&text("persona"))))?;
-    let rules = Rules { persona: Rc::clone(&persona.policy), workspace: None };
-    let scene = Scene::new(persona, Path::new(&text("workspace")), rules);
+    let workspace = text("workspace");
+    let scene = match super::scene(context, persona, Some(Path::new(&workspace))) {
+        Ok((scene, notes)) => {
+            super::super::tell(&notes);
+            scene
+        }
+        Err(failure) => {
+            super::super::tell(&[format!(
+                "without what the workspace adds to the rules: {}",
+                failure.message
+            )]);
+            let rules = Rules { persona: Rc::clone(&persona.policy), workspace: None };
+            Scene::new(persona, Path::new(&workspace), rules)
+        }
+    };
     let (mut decided, mut unknown, mut differences) = (0, 0, Vec::new());
     for record in records.into_iter().filter(is_decision) {
         let Some(action) = recorded::action(&record, scene.sight()) else {

@@ -53,6 +53,28 @@ impl Scene {
     }
 }
 
+/// An agent that asks and asks.
+#[tokio::test]
+async fn one_session_does_not_take_all_the_places_of_the_others() {
+    let mut scene = Scene::new().await;
+    let token = scene.controller.token.clone();
+    let mut client = scene.client(&token).await;
+    let mut last = Value::Null;
+    for number in 0..33 {
+        last = scene.post(&mut client, &format!("file{number}")).await;
+    }
+    let refused = answered(&mut client, &last).await.unwrap_err();
+    assert_eq!(refused["data"]["kind"], "approvalUnavailable", "{refused}");
+    std::fs::create_dir(scene.scratch.root().join("elsewhere")).unwrap();
+    let mut other = scene.another_session("elsewhere").await;
+    let params = json!({ "processId": "o", "argv": ["touch", "x"], "env": { "PATH": "/usr/bin" },
+        "cwd": format!("file://{}", scene.scratch.root().join("elsewhere").display()), "tty": false });
+    other.send_json(&json!({ "id": "o", "method": "process/start", "params": params })).await;
+    while scene.watch.next().await["call"] != "touch x" {}
+    scene.watch.0.stop().await;
+    scene.controller.stop().await.assert_success();
+}
+
 #[tokio::test]
 async fn each_scope_goes_as_far_as_it_says() {
     let mut scene = Scene::new().await;
