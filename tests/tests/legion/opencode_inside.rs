@@ -3,13 +3,17 @@
 //! Invariant: what it does to the project lasts, its conversations last, and nothing else; no attempt to get at what is
 //! hidden succeeds, whatever the exit code of the attempt.
 
+use std::fs;
+
 use legion_tests::audit::Audit;
 use legion_tests::chat_model::{call, say};
-use legion_tests::child::Finished;
+use legion_tests::child::{Child, Finished};
+use legion_tests::legion;
 use legion_tests::mock_model::{MockModel, Script};
 use legion_tests::opencode;
 use legion_tests::scratch::Scratch;
 use serde_json::json;
+use tokio::net::TcpStream;
 
 /// Exit code when the configuration is wrong (design.md, after sysexits).
 const CONFIGURATION: i32 = 78;
@@ -91,11 +95,73 @@ async fn what_is_hidden_stays_hidden() {
 async fn without_a_place_for_its_conversations_it_says_what_to_do() {
     let model = MockModel::start(Script::new()).await;
     let scratch = project(&model);
-    std::fs::remove_dir(scratch.home().join(".local/share/opencode")).unwrap();
+    fs::remove_dir(scratch.home().join(".local/share/opencode")).unwrap();
     let finished = inside(&scratch, &["run", "Do it."]).await;
     assert_eq!((finished.code(), finished.stderr.lines().count()), (CONFIGURATION, 1), "{finished:#?}");
     assert!(
         finished.stderr.contains(".local/share/opencode") && finished.stderr.contains("make it"),
         "{finished:#?}"
     );
+}
+
+/// `opencode serve` inside; gives where it listens.
+async fn serving(scratch: &Scratch, persona: &str) -> (Child, String) {
+    let args = ["run", "--persona", persona, "--", "opencode", "serve", "--port", "0"];
+    let mut server = Child::spawn("opencode serve", opencode::command(scratch, &args));
+    server.until_stdout("it listens", |text| text.contains("listening on http://")).await;
+    let said = server.stdout().text();
+    let address = said.split("http://").nth(1).unwrap().split_whitespace().next().unwrap();
+    (server, address.to_owned())
+}
+
+/// OpenCode outside that only shows what the one inside does.
+async fn attached(scratch: &Scratch, address: &str, password: &str) -> Finished {
+    let url = format!("http://{address}");
+    let args = ["run", "--attach", &url, "--dir", "/workspace", "-p", password, "Do what the script says."];
+    let mut command = opencode::plain(scratch, &args);
+    command.current_dir(scratch.outside()).env("HOME", scratch.root().join("another-home"));
+    Child::spawn("opencode run --attach", command).finish().await
+}
+
+#[tokio::test]
+async fn it_serves_from_inside_to_an_opencode_outside() {
+    let script = Script::new()
+        .item(call(
+            "c1",
+            "bash",
+            &json!({ "command": "pwd; cat .env; echo made > made.txt", "description": "work" }),
+        ))
+        .item(say("done"));
+    let model = MockModel::start(script).await;
+    let scratch = project(&model);
+    scratch.make_directory("another-home");
+    scratch.write("workspace/.env", "OPENCODE_SERVER_PASSWORD=opener-7104\nDATABASE_URL=dot-env-7102\n");
+    let (server, address) = serving(&scratch, "opencode").await;
+    let stranger = attached(&scratch, &address, "guessed").await;
+    assert!(!stranger.status.success(), "{stranger:#?}");
+    let finished = attached(&scratch, &address, "opener-7104").await;
+    finished.assert_success();
+    // This version does not print the last answer where it is attached, with or without Legion; tools it shows.
+    assert!(
+        finished.stderr.contains("pwd; cat .env") && finished.stderr.contains("\n/workspace\n"),
+        "{finished:#?}"
+    );
+    let requests = opencode::steps(model.finish());
+    let output = requests[1].output_text("c1");
+    assert!(output.starts_with("/workspace\n") && !output.contains("710"), "{output}");
+    assert_eq!(scratch.read("workspace/made.txt").as_deref(), Some("made\n"));
+    assert!(fs::read_dir(scratch.outside()).unwrap().count() == 1, "nothing was done outside");
+    server.stop().await;
+    assert!(TcpStream::connect(&address).await.is_err(), "it ends with its sandbox");
+}
+
+/// A sandbox without a network has a loopback of its own.
+#[tokio::test]
+async fn without_the_hosts_network_nobody_outside_reaches_it() {
+    let model = MockModel::start(Script::new()).await;
+    let scratch = project(&model);
+    legion::configure(&scratch, "[persona.shut]\nextends = \"opencode\"\nnetwork = \"none\"\n");
+    let (server, address) = serving(&scratch, "shut").await;
+    assert!(TcpStream::connect(&address).await.is_err());
+    server.stop().await;
 }
