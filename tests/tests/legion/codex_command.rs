@@ -24,7 +24,7 @@ const UNAVAILABLE: i32 = 69;
 const OWN_ENVIRONMENTS: &str = "[[environments]]\nid = \"mine\"\nurl = \"ws://127.0.0.1:1\"\n";
 
 /// A user of Codex with a provider of their own.
-fn user_of(model: &MockModel) -> Scratch {
+pub(crate) fn user_of(model: &MockModel) -> Scratch {
     let scratch = Scratch::new();
     let config = format!(
         "# mine\nmodel = \"gpt-5.5\"\nmodel_provider = \"mock\"\n[model_providers.mock]\nname = \"mock\"\nbase_url = {:?}\n\
@@ -37,7 +37,7 @@ fn user_of(model: &MockModel) -> Scratch {
     scratch
 }
 
-fn command(scratch: &Scratch, args: &[&str]) -> Command {
+pub(crate) fn command(scratch: &Scratch, args: &[&str]) -> Command {
     let program = CodexVersion::V0_171.program();
     let mut command = legion::command(scratch, &["codex"]);
     command

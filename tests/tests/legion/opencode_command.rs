@@ -24,7 +24,7 @@ const TOOLS: [&str; 8] = ["bash", "edit", "glob", "grep", "read", "task", "todow
 const TOOLS_OF_GPT: [&str; 7] = ["apply_patch", "bash", "glob", "grep", "read", "task", "todowrite"];
 
 /// A user of OpenCode with a provider of their own.
-fn user_of(model: &MockModel) -> Scratch {
+pub(crate) fn user_of(model: &MockModel) -> Scratch {
     let scratch = Scratch::new();
     opencode::install(&scratch);
     scratch.write("config/opencode/opencode.json", opencode::provider(&model.base_url()).to_string());

@@ -19,7 +19,7 @@ use tokio::net::TcpStream;
 const CONFIGURATION: i32 = 78;
 
 /// A project laid out as the persona wants it.
-fn project(model: &MockModel) -> Scratch {
+pub(crate) fn project(model: &MockModel) -> Scratch {
     let scratch = Scratch::new();
     opencode::install(&scratch);
     let mut config = opencode::provider(&model.base_url());

@@ -2,6 +2,8 @@
 //!
 //! Invariant: everything here is read from the file itself, so it cannot go stale.
 
+mod clients;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
