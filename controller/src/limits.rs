@@ -100,6 +100,12 @@ pub const MIN_REDACTED_BYTES: usize = 6;
 /// All forms of all secrets together, in bytes: what the automaton that finds them may cost in memory.
 pub const MAX_PATTERN_BYTES: usize = 4 << 20;
 
+/// Digits in a line from which on the next may go on where it ends: `xxd -p` prints 60, `openssl` 64, `base64` 76.
+pub const MIN_WRAPPED_LINE: usize = 60;
+
+/// States of output that are kept to show the same when it is read again; beyond it, those of running processes only.
+pub const MAX_TAPES: usize = 1024;
+
 /// How long output that may be the beginning of a secret waits for more.
 pub const REDACTION_HOLD: Duration = Duration::from_secs(1);
 

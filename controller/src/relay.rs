@@ -25,7 +25,6 @@ use crate::audit::{Event, Record};
 use crate::controller::Controller;
 use crate::gate::{self, Forwarded, Ruling};
 use crate::limits::{DRAIN_TIMEOUT, MAX_QUEUED_ANSWERS};
-use crate::redaction::tape::Tape;
 use crate::sandbox::launch::Upstream;
 use crate::session::{Command, EndReason, Session};
 use crate::websocket::fragments;
@@ -63,8 +62,6 @@ pub struct Connection {
     pending: RefCell<HashMap<RequestId, Pending>>,
     /// The exec-server's name for the client; empty before it has one.
     client: RefCell<Rc<str>>,
-    /// Output whose secrets are looked for, by the client's process id.
-    tapes: RefCell<HashMap<String, Tape>>,
     /// When what waits for more goes on without.
     waiting_until: Cell<Option<Instant>>,
     /// Names of the secrets to be added to the frame that is forwarded next.
@@ -103,7 +100,6 @@ impl Connection {
             actor: RefCell::new(actor),
             pending: RefCell::default(),
             client: RefCell::new("".into()),
-            tapes: RefCell::default(),
             waiting_until: Cell::default(),
             to_add: RefCell::default(),
             ready: RefCell::default(),

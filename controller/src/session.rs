@@ -26,6 +26,7 @@ use crate::sandbox::run_as::RunAs;
 use crate::sandbox::spec::WORKSPACE;
 use crate::sandbox::workspace::Workspace;
 use crate::token::Digest;
+use tapes::Tapes;
 use watchers::Watchers;
 
 mod commands;
@@ -34,6 +35,7 @@ mod housing;
 mod outlook;
 pub mod recording;
 mod rules;
+mod tapes;
 pub mod watchers;
 
 pub use commands::{Command, ProcessKey, RunningCommand};
@@ -106,6 +108,8 @@ pub struct Session {
     calls: Cell<u64>,
     last_call: Cell<Option<Timestamp>>,
     running: RefCell<HashMap<ProcessKey, RunningCommand>>,
+    /// Output whose secrets are looked for.
+    pub(crate) tapes: Tapes,
     /// Bytes of output it may still record.
     record_room: Rc<Cell<u64>>,
     /// Those who watch its output.
@@ -152,6 +156,7 @@ impl Session {
             calls: Cell::default(),
             last_call: Cell::default(),
             running: RefCell::default(),
+            tapes: Tapes::default(),
             record_room,
             watchers: Watchers::default(),
             placeholders: RefCell::default(),

@@ -4,6 +4,7 @@
 
 pub mod forms;
 pub mod tape;
+mod wrapped;
 
 use std::borrow::Cow;
 
@@ -11,6 +12,7 @@ use aho_corasick::{AhoCorasick, MatchKind};
 
 use crate::limits::{MAX_PATTERN_BYTES, MIN_REDACTED_BYTES};
 use crate::secret::Secrets;
+use wrapped::Joined;
 
 /// What is looked for.
 #[derive(Debug, Clone, Default)]
@@ -77,16 +79,17 @@ impl Patterns {
 
     /// The text without secrets.
     pub fn text<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        let Some(automaton) = self.automaton.as_ref().filter(|automaton| automaton.is_match(text)) else {
+        let found = self.look_at_all(text.as_bytes(), 0);
+        if found.is_empty() {
             return Cow::Borrowed(text);
-        };
-        Cow::Owned(automaton.replace_all(text, &self.labels))
+        }
+        Cow::Owned(String::from_utf8_lossy(&shown(text.as_bytes(), &found, 0, text.len())).into_owned())
     }
 
     /// The texts without secrets, also without one that only stands there when they are joined by spaces.
     pub fn texts<'t>(&self, texts: &[&'t str]) -> Vec<Cow<'t, str>> {
         let joined = texts.join(" ");
-        let found = self.look_at_all(joined.as_bytes());
+        let found = self.look_at_all(joined.as_bytes(), 0);
         let mut start = 0;
         let clean = texts.iter().map(|text| {
             let end = start + text.len();
@@ -105,8 +108,32 @@ impl Patterns {
     }
 
     /// Where secrets stand, and up to where that is certain whatever follows: what comes after may be the beginning of
-    /// one.
-    pub fn look(&self, bytes: &[u8]) -> (Vec<Found<'_>>, usize) {
+    /// one. So many digits are right `before` it.
+    pub fn look(&self, bytes: &[u8], before: usize) -> (Vec<Found<'_>>, usize) {
+        let (found, certain) = self.look_at_lines(bytes);
+        let Some(joined) = self.joined(bytes, before) else { return (found, certain) };
+        let (more, sure) = self.look_at_lines(&joined.text);
+        let sure = if sure == joined.text.len() { bytes.len() } else { joined.begin(sure) };
+        let certain = certain.min(sure);
+        let mut found = merged(found, more, &joined);
+        found.retain(|place| place.start < certain);
+        (found, certain)
+    }
+
+    /// Where secrets stand if nothing follows. So many digits are right `before` it.
+    pub fn look_at_all(&self, bytes: &[u8], before: usize) -> Vec<Found<'_>> {
+        let found = self.all_in_lines(bytes);
+        match self.joined(bytes, before) {
+            Some(joined) => merged(found, self.all_in_lines(&joined.text), &joined),
+            None => found,
+        }
+    }
+
+    fn joined(&self, bytes: &[u8], before: usize) -> Option<Joined> {
+        self.automaton.as_ref().and_then(|_| Joined::of(bytes, before))
+    }
+
+    fn look_at_lines(&self, bytes: &[u8]) -> (Vec<Found<'_>>, usize) {
         let Some(automaton) = &self.automaton else { return (Vec::new(), bytes.len()) };
         let mut certain = self.beginning(bytes, 0);
         let mut found = Vec::new();
@@ -123,8 +150,7 @@ impl Patterns {
         (found, certain)
     }
 
-    /// Where secrets stand if nothing follows.
-    pub fn look_at_all(&self, bytes: &[u8]) -> Vec<Found<'_>> {
+    fn all_in_lines(&self, bytes: &[u8]) -> Vec<Found<'_>> {
         let places = self.automaton.iter().flat_map(|automaton| automaton.find_iter(bytes));
         let found = |place: aho_corasick::Match| Found {
             start: place.start(),
@@ -147,6 +173,25 @@ impl Patterns {
         let next = self.sorted.partition_point(|pattern| pattern.as_slice() <= end);
         self.sorted.get(next).is_some_and(|pattern| pattern.starts_with(end))
     }
+}
+
+/// The secrets found in a text, and those that were found across breaks of it; where two overlap, the one that begins first.
+fn merged<'a>(mut found: Vec<Found<'a>>, more: Vec<Found<'a>>, joined: &Joined) -> Vec<Found<'a>> {
+    let across = more.into_iter().filter(|place| joined.is_broken(place.start, place.end));
+    found.extend(across.map(|place| Found {
+        start: joined.begin(place.start),
+        end: joined.end(place.end),
+        label: place.label,
+    }));
+    found.sort_by_key(|place| (place.start, std::cmp::Reverse(place.end)));
+    let mut end = 0;
+    found.retain(|place| {
+        place.start >= end && {
+            end = place.end;
+            true
+        }
+    });
+    found
 }
 
 /// What is shown of `bytes[start..end]`: a secret is named where it begins.
@@ -195,7 +240,7 @@ mod tests {
     fn what_may_go_on_is_not_certain() {
         let patterns = patterns(&[("A", "hunter22"), ("B", "hunter22hunter")]);
         let look = |text: &str| {
-            let (found, certain) = patterns.look(text.as_bytes());
+            let (found, certain) = patterns.look(text.as_bytes(), 0);
             (found.len(), certain)
         };
         assert_eq!(look("nothing at all"), (0, 14));
@@ -203,6 +248,6 @@ mod tests {
         assert_eq!(look("see hunter22"), (0, 4));
         assert_eq!(look("see hunter22."), (1, 13));
         assert_eq!(look("hunter22hunter"), (1, 14));
-        assert_eq!(patterns.look_at_all(b"see hunter22").len(), 1);
+        assert_eq!(patterns.look_at_all(b"see hunter22", 0).len(), 1);
     }
 }

@@ -1,14 +1,15 @@
 //! The output of one process on its way to somebody: secrets are taken out across the borders of its pieces. Pure.
 //!
 //! Invariant: pieces keep their numbers and their order; where nothing is found they stay as they are. A piece whose end
-//! may be the beginning of a secret waits for more, at most as many bytes as the longest secret has; the caller bounds
-//! the time.
+//! may be the beginning of a secret waits for more, at most as many bytes as the longest secret has; what comes after pieces
+//! that were missed waits for the client to read those; the caller bounds the time.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use legion_protocol::limits::RETAINED_OUTPUT_BYTES;
 use legion_protocol::process::{ReadChunk, ReadResult, Stream};
 
+use super::wrapped::digits_at_end;
 use super::{Patterns, shown};
 use crate::limits::MAX_MISSED_RANGES;
 
@@ -23,6 +24,12 @@ pub struct Piece {
     pub bytes: Vec<u8>,
 }
 
+impl Piece {
+    fn of(chunk: &ReadChunk) -> Self {
+        Self { seq: chunk.seq, stream: chunk.stream, bytes: chunk.chunk.0.clone() }
+    }
+}
+
 /// What becomes of a piece.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Passed {
@@ -30,6 +37,8 @@ pub enum Passed {
     Same,
     /// These go on instead: none, while it waits; more, when others have waited for it.
     Instead(Vec<Piece>),
+    /// It has been here before: this goes on once more.
+    Again(Piece),
 }
 
 struct Waiting {
@@ -44,9 +53,13 @@ struct Waiting {
 #[derive(Default)]
 pub struct Tape {
     waiting: VecDeque<Waiting>,
+    /// What came after pieces that were missed.
+    ahead: VecDeque<Piece>,
     last: u64,
     /// Bytes so far.
     total: u64,
+    /// Digits at the end of what is not waited with any more, by stream.
+    digits: [usize; 3],
     /// What was shown instead of a piece, and the total after it; for as long as it can be read again.
     changed: BTreeMap<u64, (Vec<u8>, u64)>,
     /// Numbers that were never seen, first and last.
@@ -56,56 +69,78 @@ pub struct Tape {
 impl Tape {
     /// Takes the next piece.
     pub fn push(&mut self, patterns: &Patterns, piece: Piece) -> Passed {
-        self.count(&piece);
-        if self.waiting.is_empty() {
-            let (found, certain) = patterns.look(&piece.bytes);
+        if piece.seq <= self.last {
+            return self.again(piece);
+        }
+        if piece.seq > self.last + 1 {
+            self.ahead.push_back(piece);
+            let bytes: usize = self.ahead.iter().map(|piece| piece.bytes.len()).sum();
+            // Who has not read what was missed by now will not get it any more.
+            return Passed::Instead(if bytes > RETAINED_OUTPUT_BYTES {
+                self.flush(patterns)
+            } else {
+                Vec::new()
+            });
+        }
+        if self.waiting.is_empty() && self.ahead.is_empty() {
+            let before = self.digits[slot(piece.stream)];
+            let (found, certain) = patterns.look(&piece.bytes, before);
             if found.is_empty() && certain == piece.bytes.len() {
+                self.count(&piece);
+                self.digits[slot(piece.stream)] = digits_at_end(&piece.bytes, before);
                 return Passed::Same;
             }
         }
-        let stream = piece.stream;
-        self.waiting.push_back(Waiting { piece, skip: 0, shown: None });
-        self.settle(patterns, stream, false);
+        self.take(patterns, piece);
+        self.go_on(patterns);
         Passed::Instead(self.release())
+    }
+
+    /// Something else had this number.
+    pub fn skip(&mut self, seq: u64) {
+        if seq == self.last + 1 {
+            self.last = seq;
+        }
     }
 
     /// No more is waited for.
     pub fn flush(&mut self, patterns: &Patterns) -> Vec<Piece> {
-        for stream in [Stream::Stdout, Stream::Stderr, Stream::Pty] {
-            self.settle(patterns, stream, true);
+        self.settle_all(patterns);
+        while let Some(first) = self.ahead.front().map(|piece| piece.seq) {
+            if first > self.last + 1 {
+                self.miss(self.last + 1, first - 1);
+            }
+            self.last = first - 1;
+            self.go_on(patterns);
+            self.settle_all(patterns);
         }
         self.release()
     }
 
     /// Whether pieces wait.
     pub fn is_waiting(&self) -> bool {
-        !self.waiting.is_empty()
+        !self.waiting.is_empty() || !self.ahead.is_empty()
     }
 
-    /// What a client reads again must be what it was shown, and what it missed is looked through now.
-    pub fn reread(&self, patterns: &Patterns, read: &mut ReadResult) {
-        if let Some(first) = self.waiting.front().map(|waiting| waiting.piece.seq)
-            && let Some(at) = read.chunks.iter().position(|chunk| chunk.seq >= first)
-        {
-            read.chunks.truncate(at);
-            read.next_seq = first;
-            // More is to come.
-            read.exited = false;
-            read.closed = false;
-            read.exit_code = None;
-        }
-        let mut unseen = Self::default();
-        let mut fresh = BTreeMap::new();
-        let mut keep =
-            |pieces: Vec<Piece>| fresh.extend(pieces.into_iter().map(|piece| (piece.seq, piece.bytes)));
-        for chunk in read.chunks.iter().filter(|chunk| !self.has_seen(chunk.seq)) {
-            let ReadChunk { seq, stream, chunk } = chunk;
-            let piece = Piece { seq: *seq, stream: *stream, bytes: chunk.0.clone() };
-            if let Passed::Instead(pieces) = unseen.push(patterns, piece) {
-                keep(pieces);
+    /// What a client reads again must be what it was shown, and what it missed is looked through now, together with what
+    /// waited for that. Given back is what was missed, as it is shown here, and what of all that goes on besides.
+    pub fn reread(&mut self, patterns: &Patterns, read: &mut ReadResult) -> (Vec<Piece>, Vec<Piece>) {
+        for chunk in &read.chunks {
+            if chunk.seq == self.last + 1 {
+                self.ahead.pop_front_if(|ahead| ahead.seq == chunk.seq);
+                self.take(patterns, Piece::of(chunk));
             }
         }
-        keep(unseen.flush(patterns));
+        self.go_on(patterns);
+        // Nothing comes any more, and nothing was left out here.
+        if read.closed && read.chunks.last().is_none_or(|last| read.next_seq > last.seq + 1) {
+            self.settle_all(patterns);
+        }
+        let mut fresh = self.look_at_missed(patterns, read);
+        let is_read = |piece: &Piece| read.chunks.iter().any(|chunk| chunk.seq == piece.seq);
+        let (missed, more): (Vec<_>, Vec<_>) = self.release().into_iter().partition(is_read);
+        fresh.extend(missed.iter().map(|piece| (piece.seq, piece.bytes.clone())));
+        self.cut_waiting(read);
         for chunk in &mut read.chunks {
             if let Some(shown) =
                 fresh.get(&chunk.seq).or_else(|| self.changed.get(&chunk.seq).map(|(shown, _)| shown))
@@ -113,26 +148,97 @@ impl Tape {
                 chunk.chunk.0.clone_from(shown);
             }
         }
+        (missed, more)
+    }
+
+    /// What waits cannot be read either.
+    fn cut_waiting(&self, read: &mut ReadResult) {
+        let first = self.waiting.front().map(|waiting| waiting.piece.seq);
+        let Some(first) = first.or_else(|| self.ahead.front().map(|piece| piece.seq)) else { return };
+        if let Some(at) = read.chunks.iter().position(|chunk| chunk.seq >= first) {
+            read.chunks.truncate(at);
+            read.next_seq = first;
+            // More is to come.
+            read.exited = false;
+            read.closed = false;
+            read.exit_code = None;
+        }
+    }
+
+    /// What is shown of the pieces that were missed for good.
+    fn look_at_missed(&self, patterns: &Patterns, read: &ReadResult) -> BTreeMap<u64, Vec<u8>> {
+        let mut fresh = BTreeMap::new();
+        let mut unseen = Self::default();
+        let mut keep =
+            |pieces: Vec<Piece>| fresh.extend(pieces.into_iter().map(|piece| (piece.seq, piece.bytes)));
+        let is_missed = |chunk: &&ReadChunk| chunk.seq <= self.last && !self.has_seen(chunk.seq);
+        for chunk in read.chunks.iter().filter(is_missed) {
+            if chunk.seq != unseen.last + 1 {
+                keep(unseen.flush(patterns));
+                unseen = Self { last: chunk.seq - 1, ..Self::default() };
+            }
+            if let Passed::Instead(pieces) = unseen.push(patterns, Piece::of(chunk)) {
+                keep(pieces);
+            }
+        }
+        keep(unseen.flush(patterns));
+        fresh
+    }
+
+    fn again(&self, piece: Piece) -> Passed {
+        let is_waiting = self.waiting.iter().any(|waiting| waiting.piece.seq == piece.seq);
+        if is_waiting || !self.has_seen(piece.seq) {
+            // It goes on when it does, or is read when it was given up.
+            return Passed::Instead(Vec::new());
+        }
+        let bytes = self.changed.get(&piece.seq).map(|(shown, _)| shown.clone());
+        Passed::Again(Piece { bytes: bytes.unwrap_or(piece.bytes), ..piece })
     }
 
     fn has_seen(&self, seq: u64) -> bool {
         seq <= self.last && !self.missed.iter().any(|(first, last)| (*first..=*last).contains(&seq))
     }
 
-    fn count(&mut self, piece: &Piece) {
-        if piece.seq > self.last + 1 {
-            self.missed.push((self.last + 1, piece.seq - 1));
-            if self.missed.len() > MAX_MISSED_RANGES {
-                // What lies between was seen; looking through it once more does no harm.
-                let (first, _) = self.missed.remove(0);
-                self.missed[0].0 = first;
-            }
+    fn miss(&mut self, first: u64, last: u64) {
+        self.missed.push((first, last));
+        if self.missed.len() > MAX_MISSED_RANGES {
+            // What lies between was seen; looking through it once more does no harm.
+            let (first, _) = self.missed.remove(0);
+            self.missed[0].0 = first;
         }
-        self.last = self.last.max(piece.seq);
+        // What comes next does not go on where the last piece ended.
+        self.digits = Default::default();
+    }
+
+    fn count(&mut self, piece: &Piece) {
+        self.last = piece.seq;
         self.total += piece.bytes.len() as u64;
         // One piece more than the exec-server keeps.
         let kept = 2 * RETAINED_OUTPUT_BYTES as u64;
         self.changed.retain(|_, (_, after)| self.total - *after <= kept);
+    }
+
+    fn take(&mut self, patterns: &Patterns, piece: Piece) {
+        self.count(&piece);
+        let stream = piece.stream;
+        self.waiting.push_back(Waiting { piece, skip: 0, shown: None });
+        self.settle(patterns, stream, false);
+    }
+
+    /// Takes what waited for the pieces that have been taken now.
+    fn go_on(&mut self, patterns: &Patterns) {
+        let next = |ahead: &mut Piece, last: u64| ahead.seq <= last + 1;
+        while let Some(piece) = self.ahead.pop_front_if(|ahead| next(ahead, self.last)) {
+            if piece.seq > self.last {
+                self.take(patterns, piece);
+            }
+        }
+    }
+
+    fn settle_all(&mut self, patterns: &Patterns) {
+        for stream in [Stream::Stdout, Stream::Stderr, Stream::Pty] {
+            self.settle(patterns, stream, true);
+        }
     }
 
     /// Decides what is shown of the waiting pieces of a stream, as far as that is certain.
@@ -140,19 +246,26 @@ impl Tape {
         let open: Vec<usize> = (0..self.waiting.len())
             .filter(|at| self.waiting[*at].piece.stream == stream && self.waiting[*at].shown.is_none())
             .collect();
+        let Some(first) = open.first().map(|at| &self.waiting[*at]) else { return };
+        let before = digits_at_end(&first.piece.bytes[..first.skip], self.digits[slot(stream)]);
         let mut bytes = Vec::new();
         for at in &open {
             let Waiting { piece, skip, .. } = &self.waiting[*at];
             bytes.extend_from_slice(&piece.bytes[*skip..]);
         }
-        let (found, certain) =
-            if is_end { (patterns.look_at_all(&bytes), bytes.len()) } else { patterns.look(&bytes) };
+        let (found, certain) = if is_end {
+            (patterns.look_at_all(&bytes, before), bytes.len())
+        } else {
+            patterns.look(&bytes, before)
+        };
         let mut start = 0;
         for at in open {
             let waiting = &mut self.waiting[at];
             let end = start + waiting.piece.bytes.len() - waiting.skip;
             if end <= certain {
                 waiting.shown = Some(shown(&bytes, &found, start, end));
+                let digits = &mut self.digits[slot(stream)];
+                *digits = digits_at_end(&waiting.piece.bytes, *digits);
             } else {
                 // The secret that reaches into it was shown with the piece it began in.
                 let reaching = found.iter().find(|found| found.start < start && found.end > start);
@@ -179,130 +292,13 @@ impl Tape {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use legion_protocol::Chunk;
-    use proptest::prelude::*;
-
-    use super::super::tests::patterns;
-    use super::*;
-
-    const SECRETS: [(&str, &str); 3] = [("A", "hunter22"), ("B", "er22-and-more"), ("C", "aaaaaa")];
-
-    /// Pushes these and flushes; what came out, by number.
-    fn play(pieces: &[Piece]) -> Vec<Piece> {
-        let patterns = patterns(&SECRETS);
-        let mut tape = Tape::default();
-        let mut out = Vec::new();
-        for piece in pieces {
-            match tape.push(&patterns, piece.clone()) {
-                Passed::Same => out.push(piece.clone()),
-                Passed::Instead(pieces) => out.extend(pieces),
-            }
-        }
-        out.extend(tape.flush(&patterns));
-        out
-    }
-
-    fn pieces(text: &[u8], cuts: &[usize], stream: Stream) -> Vec<Piece> {
-        let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut % (text.len() + 1)).collect();
-        cuts.extend([0, text.len()]);
-        cuts.sort_unstable();
-        let pairs = cuts.windows(2).zip(1..);
-        pairs.map(|(pair, seq)| Piece { seq, stream, bytes: text[pair[0]..pair[1]].to_vec() }).collect()
-    }
-
-    fn joined(pieces: &[Piece], stream: Stream) -> String {
-        let bytes: Vec<u8> = pieces
-            .iter()
-            .filter(|piece| piece.stream == stream)
-            .flat_map(|piece| piece.bytes.clone())
-            .collect();
-        String::from_utf8_lossy(&bytes).into_owned()
-    }
-
-    #[test]
-    fn a_secret_is_found_wherever_it_is_cut() {
-        let text = "it is hunter22, and hunter22-and-more";
-        for cut in 0..text.len() {
-            let shown = play(&pieces(text.as_bytes(), &[cut, cut + 1, cut + 3], Stream::Stdout));
-            assert_eq!(
-                joined(&shown, Stream::Stdout),
-                "it is <redacted:A>, and <redacted:A>-and-more",
-                "{cut}"
-            );
-            assert_eq!(shown.iter().map(|piece| piece.seq).collect::<Vec<_>>(), [1, 2, 3, 4]);
-        }
-    }
-
-    #[test]
-    fn what_does_not_begin_a_secret_does_not_wait() {
-        let patterns = patterns(&SECRETS);
-        let mut tape = Tape::default();
-        let piece = |seq, bytes: &[u8]| Piece { seq, stream: Stream::Pty, bytes: bytes.to_vec() };
-        assert_eq!(tape.push(&patterns, piece(1, b"$ ")), Passed::Same);
-        assert_eq!(tape.push(&patterns, piece(2, b"echo hun")), Passed::Instead(Vec::new()));
-        assert!(tape.is_waiting());
-        let both = vec![piece(2, b"echo hun"), piece(3, b"dred")];
-        assert_eq!(tape.push(&patterns, piece(3, b"dred")), Passed::Instead(both));
-        assert!(!tape.is_waiting());
-    }
-
-    #[test]
-    fn what_is_read_again_is_what_was_shown() {
-        let patterns = patterns(&SECRETS);
-        let mut tape = Tape::default();
-        let chunk = |seq, text: &str| ReadChunk { seq, stream: Stream::Stdout, chunk: Chunk(text.into()) };
-        let piece = |seq, text: &str| Piece { seq, stream: Stream::Stdout, bytes: text.into() };
-        let read = |tape: &Tape, chunks: Vec<ReadChunk>| {
-            let text = r#"{"chunks":[],"nextSeq":9,"exited":true,"exitCode":0,"closed":true,"failure":null,"sandboxDenied":false}"#;
-            let mut read: ReadResult = serde_json::from_str(text).unwrap();
-            read.chunks = chunks;
-            tape.reread(&patterns, &mut read);
-            let texts: Vec<_> =
-                read.chunks.iter().map(|chunk| String::from_utf8(chunk.chunk.0.clone()).unwrap()).collect();
-            (texts, read.next_seq, read.closed)
-        };
-        tape.push(&patterns, piece(1, "a hunt"));
-        // While it waits it cannot be read either.
-        assert_eq!(read(&tape, vec![chunk(1, "a hunt")]), (vec![], 1, false));
-        tape.push(&patterns, piece(2, "er22 b"));
-        let shown = vec!["a <redacted:A>".to_owned(), " b".to_owned()];
-        assert_eq!(read(&tape, vec![chunk(1, "a hunt"), chunk(2, "er22 b")]), (shown, 9, true));
-        assert_eq!(read(&tape, vec![chunk(2, "er22 b")]).0, [" b"]);
-        // Three and four were missed.
-        tape.push(&patterns, piece(5, "c"));
-        let missed = vec![chunk(3, "hun"), chunk(4, "ter22"), chunk(5, "c"), chunk(6, "hunter22")];
-        assert_eq!(read(&tape, missed).0, ["<redacted:A>", "", "c", "<redacted:A>"]);
-    }
-
-    proptest! {
-        /// However it is cut, the same is shown as of the whole; without a secret nothing changes.
-        #[test]
-        fn pieces_are_shown_as_the_whole(
-            words in prop::collection::vec(prop_oneof![
-                Just("hunter22"), Just("hunter"), Just("er22-and-more"), Just("22-and"), Just("aaaa"), Just(" "), Just("x")], 0..12),
-            cuts in prop::collection::vec(any::<usize>(), 0..12),
-            others in prop::collection::vec(any::<bool>(), 12),
-        ) {
-            let text = words.concat();
-            let whole = joined(&play(&pieces(text.as_bytes(), &[], Stream::Stdout)), Stream::Stdout);
-            let cut = pieces(text.as_bytes(), &cuts, Stream::Stdout);
-            prop_assert_eq!(&joined(&play(&cut), Stream::Stdout), &whole);
-            prop_assert!(!whole.contains("hunter22") && !whole.contains("aaaaaa"));
-            // Another stream in between changes neither.
-            let mut mixed = Vec::new();
-            for (piece, other) in cut.into_iter().zip(others.iter().cycle()) {
-                mixed.push(Piece { seq: mixed.len() as u64 + 1, ..piece });
-                if *other {
-                    mixed.push(Piece { seq: mixed.len() as u64 + 1, stream: Stream::Stderr, bytes: b"hunt".to_vec() });
-                }
-            }
-            let count = mixed.len() as u64;
-            let shown = play(&mixed);
-            prop_assert_eq!(&joined(&shown, Stream::Stdout), &whole);
-            prop_assert_eq!(joined(&shown, Stream::Stderr), "hunt".repeat(joined(&shown, Stream::Stderr).len() / 4));
-            prop_assert_eq!(shown.iter().map(|piece| piece.seq).collect::<Vec<_>>(), (1..=count).collect::<Vec<_>>());
-        }
+const fn slot(stream: Stream) -> usize {
+    match stream {
+        Stream::Stdout => 0,
+        Stream::Stderr => 1,
+        Stream::Pty => 2,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -171,10 +171,12 @@ impl Connection {
             (pending.method, answer, &pending.process_id)
             && let Ok(mut read) = serde_json::from_str::<process::ReadResult>(result.get())
         {
-            self.caught_up(process_id, &read);
+            let exit_code = read.exit_code.filter(|_| read.exited);
+            let is_closed = read.closed;
+            let more = if self.is_looked_through() { self.reread(process_id, &mut read) } else { Vec::new() };
+            self.caught_up(process_id, exit_code, is_closed);
             if self.session.persona.redact {
-                self.reread(process_id, &mut read);
-                return Passed::Instead(vec![response_text(id, &read)]);
+                return Passed::Instead(std::iter::once(response_text(id, &read)).chain(more).collect());
             }
         }
         let Some(call) = pending.call else { return Passed::Same };
@@ -186,7 +188,7 @@ impl Connection {
                 Answer::Result(_),
                 Pending { method: Method::ProcessStart, started, process_id: Some(id), command, .. },
             ) => {
-                self.tapes.borrow_mut().remove(&id);
+                self.session.tapes.remove(&self.key(&id));
                 self.session.track(
                     &self.controller,
                     self.key(&id),
@@ -223,7 +225,7 @@ impl Connection {
         let known = Method::from_name(name)
             .filter(|method| method.direction() == legion_protocol::method::Direction::ServerNotification);
         let params = params.map_or("null", RawValue::get);
-        let process_id = match known {
+        let (process_id, seq) = match known {
             None => return self.distrust(&format!("the notification {name}")).into(),
             Some(Method::ProcessOutput) => {
                 return match serde_json::from_str::<process::Output>(params) {
@@ -241,15 +243,16 @@ impl Connection {
                 let Ok(exited) = serde_json::from_str::<process::Exited>(params) else { return Passed::Same };
                 self.limited(&exited.process_id, exited.limit.as_deref());
                 self.exited(&exited.process_id, exited.exit_code);
-                exited.process_id
+                (exited.process_id, exited.seq)
             }
             Some(Method::ProcessClosed) => {
                 let Ok(closed) = serde_json::from_str::<process::Closed>(params) else { return Passed::Same };
-                closed.process_id
+                (closed.process_id, closed.seq)
             }
             Some(_) => return Passed::Same,
         };
         let mut frames = self.no_more_of(&process_id);
+        self.session.tapes.find(&self.key(&process_id), |tape| tape.skip(seq));
         if known == Some(Method::ProcessClosed) {
             self.closed(&process_id);
         }
@@ -287,11 +290,11 @@ impl Connection {
     }
 
     /// A client that resumed a session learns of ends it missed by reading; so do we.
-    fn caught_up(&self, process_id: &str, read: &process::ReadResult) {
-        if let (true, Some(code)) = (read.exited, read.exit_code) {
+    fn caught_up(&self, process_id: &str, exit_code: Option<i32>, is_closed: bool) {
+        if let Some(code) = exit_code {
             self.exited(process_id, code);
         }
-        if read.closed {
+        if is_closed {
             self.closed(process_id);
         }
     }

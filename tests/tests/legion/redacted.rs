@@ -45,6 +45,9 @@ async fn every_form_is_taken_out_and_the_rest_stays() {
         "printf 'ab%scd' \"$API_KEY\" | base64 -w0",
         "printf %s \"$API_KEY\" | od -An -v -tx1 | tr -d ' \\n'",
         "printf %s \"$API_KEY\" | sed 's/\"/\\\\\"/g'",
+        // Over the end of a line.
+        "{ head -c 50 /dev/zero; printf %s \"$API_KEY\"; } | base64",
+        "{ head -c 20 /dev/zero; printf %s \"$API_KEY\"; } | od -An -v -tx1 | tr -d ' \\n' | fold -w 60",
         "echo 's3cret%2Fwith%2Bodd%20%22chars%22'",
     ] {
         let finished = exec(&scratch, script).await;
@@ -158,4 +161,40 @@ async fn what_a_command_printed_can_be_played_and_holds_no_secret() {
     played.assert_success();
     assert!(played.stdout.ends_with("one\r\n<redacted:API_KEY>\r\ntwo\r\n"), "{played:#?}");
     assert_eq!(legion::run(&scene.scratch, &["audit", "replay", "nobodyss"]).await.code(), 64);
+}
+
+#[tokio::test]
+async fn a_secret_is_found_where_the_connection_was_lost_in_the_middle_of_it() {
+    let mut scene = Scene::new("redact = true\nrecord = \"64KiB\"").await;
+    let upgrade = Upgrade::new(Endpoint::of_url(&scene.controller.ready.url)).token(&scene.controller.token);
+    let mut client = upgrade.connect().await.unwrap();
+    let id = client.initialize(None).await.unwrap()["sessionId"].as_str().unwrap().to_owned();
+    scene.client = client;
+    let mut reports = scene.scratch.fifo("workspace/reports").signals();
+    let gate = scene.scratch.fifo("workspace/gate").gate();
+    let script = "printf 'one.'; read -r _ < gate; printf 'a.%s' \"${API_KEY:0:9}\"; echo half > reports; \
+                  read -r _; printf '%s b' \"${API_KEY:9}\"";
+    scene.start(script, false).await;
+    assert_eq!(scene.output().await, (1, "one.".to_owned()));
+    scene.client = upgrade.connect().await.unwrap();
+    gate.open();
+    assert_eq!(reports.next("half of it is printed").await, "half");
+    // Its client comes back, and reads what was printed meanwhile.
+    scene.client.initialize(Some(&id)).await.unwrap();
+    let read = scene.client.call("process/read", json!({ "processId": "p", "afterSeq": 1 })).await.unwrap();
+    let read: Vec<_> =
+        read["chunks"].as_array().unwrap().iter().map(|chunk| decoded(&chunk["chunk"])).collect();
+    assert_eq!(read.concat(), "", "it may go on");
+    let write = json!({ "processId": "p", "chunk": "Cg==", "writeId": "x" });
+    scene.client.call("process/write", write).await.unwrap();
+    let mut seen = String::new();
+    while !seen.ends_with(" b") {
+        seen += &scene.output().await.1;
+    }
+    assert_eq!(seen, "a.<redacted:API_KEY> b");
+    scene.client.wait_for("process/closed").await;
+    let session = scene.controller.ready.session.clone();
+    scene.controller.stop().await.assert_success();
+    let played = legion::run(&scene.scratch, &["audit", "replay", &session]).await;
+    assert!(played.stdout.ends_with("one.a.<redacted:API_KEY> b"), "{played:#?}");
 }
