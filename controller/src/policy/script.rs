@@ -355,9 +355,14 @@ fn is_harmless(reader: &mut Reader, redirect: &IoRedirect) -> bool {
             matches!(kind, IoFileRedirectKind::Read) || target.text() == Some("/dev/null")
         }
         IoRedirect::File(_, _, IoFileRedirectTarget::Duplicate(word)) => {
-            read_word(reader, &word.value);
-            let plain = |byte: u8| byte.is_ascii_digit() || byte == b'-';
-            word.value.bytes().all(plain)
+            // Unless it is a number, bash expands it twice: quotes keep nothing from running.
+            let plain = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
+            if !word.value.chars().all(plain) {
+                reader.opaque("a redirection that is computed twice");
+                let text = read_word(reader, &word.value);
+                text.text().iter().for_each(|text| search(reader, text));
+            }
+            word.value.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-')
         }
         IoRedirect::File(_, _, IoFileRedirectTarget::Fd(_)) => true,
         IoRedirect::File(_, _, IoFileRedirectTarget::ProcessSubstitution(_, inner)) => {

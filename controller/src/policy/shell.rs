@@ -101,8 +101,10 @@ impl Lexer<'_> {
                     self.push('}');
                     self.rest.next();
                 }
-                // Without an end it is only a character.
-                '[' if !self.rest.clone().any(|c| c == ']') => self.push(c),
+                // The name of a program.
+                '[' if self.begins_plainly.is_none() && self.rest.peek().is_none() => self.push(c),
+                // A subscript that some shells let go on in the next words.
+                '[' if !self.rest.clone().any(|c| c == ']') => return None,
                 '*' | '?' | '[' | '{' => self.pattern(),
                 '$' => match self.rest.peek().copied() {
                     // Shells quote in ways of their own here.
@@ -330,6 +332,8 @@ mod tests {
             "${x:-$(y)}",
             "a b",
             "\\$'\\' b",
+            "x[",
+            "x[a",
         ] {
             assert_eq!(word(text), None, "{text}");
         }

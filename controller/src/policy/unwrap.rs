@@ -6,7 +6,6 @@ use super::command::{Setting, Word, base_name};
 use super::programs::{
     LANGUAGES, OPAQUE_BUILTINS, OPAQUE_PROGRAMS, Options, SHELLS, SUBCOMMAND_OPTIONS, SUDO, TRANSPARENT,
 };
-use super::shell::assigned_name;
 use super::{builtins, editors, finders, git, interpreters, runners};
 
 /// What a program runs in turn.
@@ -180,9 +179,9 @@ pub(super) fn operands(words: &[Word], options: &Options) -> Result<usize, &'sta
 /// `NAME=value`
 fn setting(word: &Word) -> Option<Setting> {
     match word {
+        // `env` does not ask what a name is made of.
         Word::Plain(text) => {
-            let name = assigned_name(text).filter(|name| text.as_bytes().get(name.len()) == Some(&b'='))?;
-            Some((name.to_owned(), Some(text[name.len() + 1..].to_owned())))
+            text.split_once('=').map(|(name, value)| (name.to_owned(), Some(value.to_owned())))
         }
         Word::Sets { name, may_split: false } => Some((name.clone(), None)),
         Word::Sets { .. } | Word::Unknown { .. } => None,
