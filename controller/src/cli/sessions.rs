@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use jiff::SignedDuration;
+
 use super::{Context, Wanted, attach, print_json, print_lines, table};
 use crate::config::quantity;
 use crate::control::{self, Opened, Reply, Request, SessionInfo};
@@ -207,7 +209,7 @@ fn facts(session: &SessionInfo) -> Vec<Fact> {
         ("state", session.state.clone()),
         ("created", format!("{:.0}", session.created)),
         ("expires", format!("{:.0}", session.expires)),
-        ("idle limit", format!("{} s", session.idle_seconds)),
+        ("idle limit", span(session.idle_seconds)),
         ("connections", session.connections.to_string()),
         ("calls", session.calls.to_string()),
         ("last call", optional(session.last_call.map(|time| format!("{time:.0}")))),
@@ -216,6 +218,11 @@ fn facts(session: &SessionInfo) -> Vec<Fact> {
         ("sandbox process", optional(session.sandbox_pid.map(|pid| pid.to_string()))),
     ];
     facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// A duration as people write it: 8h, 1h 30m.
+fn span(seconds: u64) -> String {
+    i64::try_from(seconds).map(SignedDuration::from_secs).map_or("-".to_owned(), |span| format!("{span:#}"))
 }
 
 fn sandbox(session: &SessionInfo) -> Vec<Fact> {
@@ -231,8 +238,11 @@ fn sandbox(session: &SessionInfo) -> Vec<Fact> {
 fn processes(session: &SessionInfo) -> impl Iterator<Item = Fact> {
     session.processes.iter().map(|process| {
         let value = format!(
-            "{} s, {} bytes printed, id {}: {}",
-            process.seconds, process.output_bytes, process.id, process.command
+            "{}, {} bytes printed, id {}: {}",
+            span(process.seconds),
+            process.output_bytes,
+            process.id,
+            process.command
         );
         (format!("command {}", process.call), value)
     })

@@ -24,6 +24,7 @@ pub struct Narrowing {
 pub fn narrow(text: &str, persona: &Policy) -> Result<Narrowing, String> {
     let table: Table = text.parse().map_err(|error: toml::de::Error| error.message().to_owned())?;
     let mut narrowing = Narrowing { policy: Policy::default(), notes: Vec::new() };
+    let says_opaque = table.contains_key("opaque");
     for (key, value) in table {
         match key.as_str() {
             "rule" => narrowing.add_rules(value)?,
@@ -32,6 +33,10 @@ pub fn narrow(text: &str, persona: &Policy) -> Result<Narrowing, String> {
                 .notes
                 .push(format!("{FILE}: `{}` is not for a workspace to say: ignored", key.escape_debug())),
         }
+    }
+    // As for a persona: what cannot be seen is treated like the rest unless the file says otherwise.
+    if !says_opaque {
+        narrowing.policy.opaque = narrowing.policy.default;
     }
     Ok(narrowing)
 }
@@ -104,6 +109,18 @@ mod tests {
         let notes = narrowing.notes.join("\n");
         for part in ["`network`", "`persona`", "rule more", "default = \"allow\""] {
             assert!(notes.contains(part), "{notes}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_seen_follows_the_default() {
+        for (text, opaque) in [
+            ("default = 'deny'", Verdict::Deny),
+            ("default = 'ask'", Verdict::Ask),
+            ("default = 'deny'\nopaque = 'ask'", Verdict::Ask),
+            ("", Verdict::Allow),
+        ] {
+            assert_eq!(narrow(text, &Policy::default()).unwrap().policy.opaque, opaque, "{text}");
         }
     }
 

@@ -108,6 +108,7 @@ async fn what_is_listed_is_readable_and_its_json_is_json() {
     let shown = scene.run(&["session", "show", &session]).await;
     let command = shown.stdout.lines().find(|line| line.starts_with("command ")).unwrap();
     assert!(command.contains("id red: /bin/sh -c sleep 300 a"), "{command}");
+    assert!(shown.stdout.contains("\nidle limit        8h\n"), "{shown:#?}");
     scene.controller.stop().await.assert_success();
 }
 
@@ -219,7 +220,7 @@ async fn the_doctor_looks_at_the_sandbox_whatever_the_rules_say() {
     let keys = |check: &Value| check.as_object().unwrap().keys().cloned().collect::<Vec<_>>().join(" ");
     assert!(checks.len() > 15 && checks.iter().all(|check| keys(check) == "check detail result"));
 
-    scratch.write("workspace/.legion.toml", "default = \"deny\"\nopaque = \"deny\"\n");
+    scratch.write("workspace/.legion.toml", "default = \"deny\"\n");
     let (code, checks) = doctor(&[]).await;
     let found = failed(&checks);
     assert_eq!((code, found.len()), (UNAVAILABLE, 1), "{checks:#?}");
