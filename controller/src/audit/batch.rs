@@ -15,12 +15,30 @@ use crate::limits::{CHECKPOINT_RECORDS, MAX_RECORD_BYTES};
 /// # Errors
 /// It is too long for a line: were it kept, nothing after it could ever be written.
 pub fn entry(record: &Record, at: Moment) -> io::Result<String> {
-    let body = serde_json::to_string(record)?;
+    let body = plain(serde_json::to_string(record)?);
     if body.len() > MAX_RECORD_BYTES {
         return Err(io::Error::other(format!("a record of {} bytes is too long", body.len())));
     }
     // `body` is an object with at least one member.
     Ok(format!("\"time\":\"{:.3}\",{}", at.wall, &body[1..]))
+}
+
+/// JSON in which also those characters are written out that a terminal obeys and JSON leaves as they are: whoever prints a
+/// line as it is prints nothing else.
+fn plain(json: String) -> String {
+    let is_obeyed = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
+    if !json.contains(is_obeyed) {
+        return json;
+    }
+    let mut text = String::with_capacity(json.len() + 64);
+    for c in json.chars() {
+        if is_obeyed(c) {
+            text.extend(format!("\\u{:04x}", u32::from(c)).chars());
+        } else {
+            text.push(c);
+        }
+    }
+    text
 }
 
 /// Lines to be written together.
@@ -82,5 +100,22 @@ impl<'a> Batch<'a> {
         let line = chain::line(&entry, &self.done.head.hash, &hash);
         self.done.text.push_str(&line);
         self.done.head = Head { seq, hash };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_holds_nothing_a_terminal_obeys() {
+        let text = "a\u{1b}[31m \u{9b}31m \u{7f} \u{2028} é";
+        let entry = entry(&Record::new(Event::Call).because(text), Moment::now()).unwrap();
+        assert!(
+            !entry.contains(|c: char| c.is_control() || c == '\u{2028}') && entry.contains('é'),
+            "{entry}"
+        );
+        let record: serde_json::Value = serde_json::from_str(&format!("{{{entry}")).unwrap();
+        assert_eq!(record["reason"], text);
     }
 }

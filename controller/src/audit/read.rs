@@ -1,5 +1,6 @@
 //! Reading the log back, file after file; a reader that is asked again after the end sees what was appended.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -40,7 +41,7 @@ impl<R: Read> LineReader<R> {
             self.reader.consume(taken);
             self.whole = feed.is_some();
             if self.bytes.len() > MAX_RECORD_LINE_BYTES {
-                return Err(io::Error::other(format!("a line is longer than {MAX_RECORD_LINE_BYTES} bytes")));
+                return Err(spoiled(format!("the line is longer than {MAX_RECORD_LINE_BYTES} bytes")));
             }
         }
         Ok(true)
@@ -48,14 +49,27 @@ impl<R: Read> LineReader<R> {
 
     /// The line [`Self::advance`] has found, without its line feed.
     pub fn line(&self) -> io::Result<&str> {
-        let bytes = self.bytes.strip_suffix(b"\n").unwrap_or(&self.bytes);
-        std::str::from_utf8(bytes).map_err(|_| io::Error::other("a line is not UTF-8"))
+        std::str::from_utf8(self.bytes()).map_err(|_| spoiled("the line is not UTF-8"))
+    }
+
+    /// As [`Self::line`], to be shown whatever it is.
+    pub fn lossy(&self) -> Cow<'_, str> {
+        String::from_utf8_lossy(self.bytes())
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.bytes.strip_suffix(b"\n").unwrap_or(&self.bytes)
     }
 
     /// Bytes of half a line at the end.
     pub fn torn(&self) -> usize {
         if self.whole { 0 } else { self.bytes.len() }
     }
+}
+
+/// Not a failure to read it: what is there is no line of the log.
+fn spoiled(why: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why.into())
 }
 
 /// The whole lines of all files.
@@ -105,6 +119,11 @@ impl Lines {
     /// The line [`Self::advance`] has gone to.
     pub fn line(&self) -> io::Result<&str> {
         self.reader.as_ref().map_or(Ok(""), LineReader::line)
+    }
+
+    /// As [`Self::line`], to be shown whatever it is.
+    pub fn lossy(&self) -> Cow<'_, str> {
+        self.reader.as_ref().map_or(Cow::Borrowed(""), LineReader::lossy)
     }
 
     fn next_file(&self) -> io::Result<Option<u32>> {

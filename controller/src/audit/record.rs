@@ -211,7 +211,7 @@ pub struct Recording {
     pub bytes: u64,
     /// Of the whole file.
     pub sha256: String,
-    /// Why it ends before the output does.
+    /// Why it ends before the output does, or lacks some of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cut: Option<String>,
 }

@@ -108,9 +108,14 @@ impl Walk<'_> {
         let mut lines = LineReader::new(file.take(length));
         let mut count = 0;
         let broken = |line: u64, why: String| VerifyError::Broken { file: files::name(number), line, why };
-        while lines.advance()? {
+        let spoiled = |line: u64, error: io::Error| match error.kind() {
+            io::ErrorKind::InvalidData => broken(line, error.to_string()),
+            _ => VerifyError::Io(error),
+        };
+        while lines.advance().map_err(|error| spoiled(count + 1, error))? {
             count += 1;
-            self.line(number, count == 1, lines.line()?).map_err(|why| broken(count, why))?;
+            let text = lines.line().map_err(|error| spoiled(count, error))?;
+            self.line(number, count == 1, text).map_err(|why| broken(count, why))?;
         }
         if lines.torn() > 0 {
             let why = "the last line is torn: the next record that is written cuts it";

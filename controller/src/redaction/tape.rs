@@ -96,11 +96,17 @@ impl Tape {
         Passed::Instead(self.release())
     }
 
-    /// Something else had this number.
+    /// Something else had this number; what is missing before it was missed.
     pub fn skip(&mut self, seq: u64) {
-        if seq == self.last + 1 {
-            self.last = seq;
+        if seq > self.last + 1 {
+            self.miss(self.last + 1, seq - 1);
         }
+        self.last = self.last.max(seq);
+    }
+
+    /// Whether something was missed.
+    pub fn has_gaps(&self) -> bool {
+        !self.missed.is_empty()
     }
 
     /// No more is waited for.

@@ -283,9 +283,10 @@ impl Connection {
     }
 
     fn closed(&self, process_id: &str) {
-        let command = self.session.running().borrow_mut().remove(&self.key(process_id));
-        if let Some(command) = command {
-            self.session.note_end(&self.controller, &command, "it was closed without an exit code");
+        let key = self.key(process_id);
+        let command = self.session.running().borrow_mut().remove(&key);
+        if let Some(mut command) = command {
+            self.session.note_end(&self.controller, &key, &mut command, "it was closed without an exit code");
         }
     }
 

@@ -136,13 +136,27 @@ impl Session {
     /// Writes the outcome of every command whose end will not be seen any more.
     pub(super) fn close_running(&self, controller: &Controller, why: &str) {
         let running: Vec<_> = self.running.borrow_mut().drain().collect();
-        for (_, command) in running {
-            self.note_end(controller, &command, why);
+        for (key, mut command) in running {
+            let pieces = self.tapes.find(&key, |tape| tape.flush(controller.redactor.patterns()));
+            if let Some(recorder) = &mut command.recorder {
+                pieces.iter().flatten().for_each(|piece| recorder.output(piece.stream, &piece.bytes));
+            }
+            self.note_end(controller, &key, &mut command, why);
         }
     }
 
     /// Writes the outcome of a command; `why` says what kept it from a seen end.
-    pub fn note_end(&self, controller: &Controller, command: &RunningCommand, why: &str) {
+    pub fn note_end(
+        &self,
+        controller: &Controller,
+        key: &ProcessKey,
+        command: &mut RunningCommand,
+        why: &str,
+    ) {
+        let has_gaps = self.tapes.find(key, |tape| tape.has_gaps());
+        if let (Some(recorder), Some(true)) = (&mut command.recorder, has_gaps) {
+            recorder.missed();
+        }
         controller.note(&self.outcome_of(command, why));
         self.watchers.ended(command.call, command.exited.map(|(code, _)| code));
     }

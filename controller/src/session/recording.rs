@@ -37,6 +37,8 @@ pub struct Recorder {
     partial: [Vec<u8>; 3],
     /// Why it was not recorded to the end.
     cut: Option<String>,
+    /// Why it lacks something before.
+    gap: Option<&'static str>,
 }
 
 impl Recorder {
@@ -63,6 +65,7 @@ impl Recorder {
             digest: Context::new(&SHA256),
             partial: Default::default(),
             cut: None,
+            gap: None,
         };
         recorder.line(&json!({
             "version": 2,
@@ -113,11 +116,18 @@ impl Recorder {
             self.cut = Some("the session may record no more".to_owned());
         } else if let Err(error) = self.file.write_all(line.as_bytes()) {
             self.cut = Some(error.to_string());
+            // Half a line is not what the outcome tells the hash of.
+            let _ = self.file.set_len(self.written);
         } else {
             self.room.set(self.room.get() - length);
             self.written += length;
             self.digest.update(line.as_bytes());
         }
+    }
+
+    /// Some output was never seen; what comes after it is recorded.
+    pub fn missed(&mut self) {
+        self.gap.get_or_insert("output that came while its client was away is missing");
     }
 
     /// What the outcome says of it.
@@ -126,7 +136,7 @@ impl Recorder {
             file: self.name.clone(),
             bytes: self.written,
             sha256: hex(self.digest.clone().finish().as_ref()),
-            cut: self.cut.clone(),
+            cut: self.cut.clone().or_else(|| self.gap.map(str::to_owned)),
         }
     }
 }

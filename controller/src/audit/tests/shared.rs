@@ -121,3 +121,14 @@ fn a_gap_two_controllers_found_is_told_once() {
     drop((one, two));
     scene.assert_found("records 9 to 11 are missing, as record 12 says");
 }
+
+#[test]
+fn a_file_begins_by_naming_the_one_before_also_when_a_checkpoint_is_due() {
+    // Among so many sizes some file is full just when a hundred records are.
+    for file_bytes in (5_000..30_000).step_by(290) {
+        let mut scene = Scene::new();
+        scene.options.file_bytes = file_bytes;
+        let scene = scene.written(230);
+        assert_eq!(scene.verify().findings, [""; 0], "{file_bytes}");
+    }
+}

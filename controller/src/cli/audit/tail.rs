@@ -58,7 +58,7 @@ pub(super) async fn run(dir: &Path, args: Args) -> Outcome<u8> {
         ready.clear_ready();
         let mut new = Vec::new();
         while lines.advance().map_err(failed)? {
-            new.extend(args.show(lines.line().map_err(failed)?));
+            new.extend(args.show(&lines.lossy()));
         }
         print_lines(&new)?;
     }
@@ -69,11 +69,11 @@ impl Args {
     fn last(&self, lines: &mut Lines) -> std::io::Result<VecDeque<String>> {
         let mut last = VecDeque::new();
         while lines.advance()? {
-            let line = lines.line()?;
-            if self.session.is_some() && self.show(line).is_none() {
+            let line = lines.lossy();
+            if self.session.is_some() && self.show(&line).is_none() {
                 continue;
             }
-            last.push_back(line.to_owned());
+            last.push_back(line.into_owned());
             if last.len() > self.lines.min(MAX_TAIL) {
                 last.pop_front();
             }

@@ -78,8 +78,7 @@ fn records(dir: &Path, session: &str) -> Outcome<Vec<Value>> {
     let mut lines = Lines::open(dir);
     let mut records = Vec::new();
     while lines.advance().map_err(failed)? {
-        let text = lines.line().map_err(failed)?;
-        let Ok(line) = Line::parse(text) else { continue };
+        let Some(line) = lines.line().ok().and_then(|text| Line::parse(text).ok()) else { continue };
         let record: Value = serde_json::from_str(line.e.get()).unwrap_or_default();
         if record["session"] == session {
             records.push(record);

@@ -129,7 +129,10 @@ fn a_secret_is_found_where_a_client_comes_back_in_the_middle_of_it() {
     assert_eq!(read(&mut tape, false, &[(1, "hun"), (2, "ter22 z")]).0, ["<redacted:A>", " z"]);
     // A number that something else had is no gap.
     tape.skip(3);
+    assert!(!tape.has_gaps());
     assert_eq!(tape.push(&patterns, out(4, "=")), Passed::Same);
+    tape.skip(6);
+    assert!(tape.has_gaps());
 }
 
 proptest! {
