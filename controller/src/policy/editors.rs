@@ -90,11 +90,11 @@ fn only_edits(script: &str) -> bool {
                     None => return false,
                 }
             }
-            // Text, names of files and labels go on to the end of the line.
+            // Text and names of files go on to the end of the line.
             'a' | 'i' | 'c' if !after.contains('\n') => return true,
-            'r' | 'R' | 'w' | 'W' | 'b' | 't' | 'T' | ':' => {
-                after.split_once('\n').map_or("", |(_, after)| after)
-            }
+            'r' | 'R' | 'w' | 'W' => after.split_once('\n').map_or("", |(_, after)| after),
+            // Labels end earlier in some.
+            'b' | 't' | 'T' | ':' => after.split_once(['\n', ';', '}']).map_or("", |(_, after)| after),
             _ => return false,
         };
     }

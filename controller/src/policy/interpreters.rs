@@ -7,6 +7,9 @@ use super::command::Word;
 use super::languages::{CODE_OPTIONS, INTERPRETERS, Interpreter};
 use super::unwrap::{Inner, opaque};
 
+/// Modules of Python that run code they are given, or read.
+const CODE_MODULES: [&str; 5] = ["asyncio", "code", "IPython", "pdb", "timeit"];
+
 /// What an interpreter runs; `None` when it is none.
 pub(super) fn inner(name: &str, words: &[Word]) -> Option<Inner> {
     // `python3`, `python3.12` and the like are meant by `python`.
@@ -21,6 +24,9 @@ fn runs(interpreter: &Interpreter, name: &str, arguments: &[Word]) -> Inner {
         why: format!("{name} runs code that is given with it"),
         text: text.unwrap_or_default().to_owned(),
     };
+    if let Some(text) = arguments.iter().filter_map(Word::text).find(|text| text.contains("data:text/")) {
+        return code(Some(text));
+    }
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
         let Some(text) = word.text() else {
@@ -47,7 +53,13 @@ fn runs(interpreter: &Interpreter, name: &str, arguments: &[Word]) -> Inner {
         } else if let Some(letters) = text.strip_prefix('-').filter(|rest| !rest.is_empty() && text != "--") {
             match cluster(interpreter, letters) {
                 Cluster::Code(rest) => return code(rest.or_else(|| words.next().and_then(Word::text))),
-                Cluster::Module => return Inner::Nothing,
+                Cluster::Module(name) => {
+                    let name = name.or_else(|| words.next().and_then(Word::text));
+                    return match name {
+                        Some(name) if !CODE_MODULES.contains(&name) => Inner::Nothing,
+                        _ => code(words.next().and_then(Word::text)),
+                    };
+                }
                 Cluster::TakesNext if words.next().is_some_and(Word::may_split) => {
                     return opaque(format!("an argument of {name} may be code"), &[]);
                 }
@@ -66,7 +78,7 @@ fn runs(interpreter: &Interpreter, name: &str, arguments: &[Word]) -> Inner {
 
 enum Cluster<'a> {
     Code(Option<&'a str>),
-    Module,
+    Module(Option<&'a str>),
     TakesNext,
     Flags,
 }
@@ -79,7 +91,7 @@ fn cluster<'a>(interpreter: &Interpreter, letters: &'a str) -> Cluster<'a> {
             return Cluster::Code(rest);
         }
         if interpreter.module.contains(letter) {
-            return Cluster::Module;
+            return Cluster::Module(rest);
         }
         if interpreter.with.contains(letter) {
             return if rest.is_some() { Cluster::Flags } else { Cluster::TakesNext };

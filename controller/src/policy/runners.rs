@@ -83,7 +83,9 @@ pub(super) fn make(words: &[Word]) -> Inner {
     let plain: Vec<_> = words[1..].iter().filter_map(Word::text).collect();
     let computes = |word: &&str| {
         let letters = word.strip_prefix('-').filter(|word| !word.starts_with('-')).unwrap_or_default();
-        word.contains('$')
+        let is_input = ["-", "-f-"].contains(word) || word.ends_with("=-") || word.contains("/dev/");
+        is_input
+            || word.contains('$')
             || word.starts_with("--e")
             || letters.chars().take_while(|letter| !"CfIjloW".contains(*letter)).any(|letter| letter == 'E')
             || word.contains('=') && ["SHELL", ".SHELL", "MAKE"].iter().any(|name| word.starts_with(name))

@@ -12,7 +12,7 @@ use brush_parser::{ParserOptions, Token, parse_tokens, uncached_tokenize_str};
 
 use super::command::{Part, Reader, Word};
 use super::heredoc::{self, Document};
-use super::shell::{literal, substitutions, word};
+use super::shell::{assigned_name, literal, substitutions, word};
 use crate::limits::{MAX_SCRIPT_BYTES, MAX_SCRIPT_NESTING, MAX_SCRIPT_TOKENS};
 
 /// A file descriptor of more digits is more than the parser can hold.
@@ -114,7 +114,10 @@ fn flat(reader: &mut Reader, commands: impl Iterator<Item = Vec<String>>) {
     const RESERVED: [&str; 14] =
         ["if", "then", "elif", "else", "fi", "while", "until", "do", "done", "{", "}", "!", "time", "in"];
     for words in commands {
-        let words: Vec<_> = words.iter().skip_while(|word| RESERVED.contains(&word.as_str())).collect();
+        let words: Vec<_> = words
+            .iter()
+            .skip_while(|word| RESERVED.contains(&word.as_str()) || assigned_name(word).is_some())
+            .collect();
         for text in words.iter().flat_map(|word| substitutions(word)) {
             reader.script(&text);
         }

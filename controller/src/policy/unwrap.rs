@@ -122,6 +122,9 @@ fn by_table(words: &[Word], program: &str, name: &str) -> Inner {
     if OPAQUE_BUILTINS.contains(&name) && !program.contains('/') {
         return opaque(format!("{name} changes what the shell does"), words);
     }
+    if name == "cmake" && words.get(1).and_then(Word::text) == Some("-E") {
+        return opaque("cmake -E runs another program", words);
+    }
     // git's programs have names of their own, too.
     if let Some(command) = name.strip_prefix("git-") {
         let mut git = vec!["git".into(), command.into()];
