@@ -111,15 +111,8 @@ impl Tape {
 
     /// No more is waited for.
     pub fn flush(&mut self, patterns: &Patterns) -> Vec<Piece> {
+        self.reach(patterns, u64::MAX);
         self.settle_all(patterns);
-        while let Some(first) = self.ahead.front().map(|piece| piece.seq) {
-            if first > self.last + 1 {
-                self.miss(self.last + 1, first - 1);
-            }
-            self.last = first - 1;
-            self.go_on(patterns);
-            self.settle_all(patterns);
-        }
         self.release()
     }
 
@@ -132,7 +125,9 @@ impl Tape {
     /// waited for that. Given back is what was missed, as it is shown here, and what of all that goes on besides.
     pub fn reread(&mut self, patterns: &Patterns, read: &mut ReadResult) -> (Vec<Piece>, Vec<Piece>) {
         for chunk in &read.chunks {
-            if chunk.seq == self.last + 1 {
+            if chunk.seq > self.last {
+                // What is not here although it is before this one cannot be read any more.
+                self.reach(patterns, chunk.seq);
                 self.ahead.pop_front_if(|ahead| ahead.seq == chunk.seq);
                 self.take(patterns, Piece::of(chunk));
             }
@@ -238,6 +233,25 @@ impl Tape {
             if piece.seq > self.last {
                 self.take(patterns, piece);
             }
+        }
+    }
+
+    /// Gives up what was missed before this number.
+    fn reach(&mut self, patterns: &Patterns, seq: u64) {
+        while let Some(first) = self.ahead.front().map(|piece| piece.seq).filter(|first| *first < seq) {
+            self.give_up(patterns, first);
+            self.go_on(patterns);
+        }
+        if seq < u64::MAX {
+            self.give_up(patterns, seq);
+        }
+    }
+
+    fn give_up(&mut self, patterns: &Patterns, next: u64) {
+        if next > self.last + 1 {
+            self.settle_all(patterns);
+            self.miss(self.last + 1, next - 1);
+            self.last = next - 1;
         }
     }
 

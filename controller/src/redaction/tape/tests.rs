@@ -127,6 +127,13 @@ fn a_secret_is_found_where_a_client_comes_back_in_the_middle_of_it() {
     let mut tape = Tape::default();
     tape.push(&patterns, out(1, "hun"));
     assert_eq!(read(&mut tape, false, &[(1, "hun"), (2, "ter22 z")]).0, ["<redacted:A>", " z"]);
+    // What it missed cannot be read any more: what can is looked through.
+    let mut gone = Tape::default();
+    gone.push(&patterns, out(1, "hun"));
+    gone.push(&patterns, out(7, "="));
+    assert_eq!(read(&mut gone, true, &[(5, "ter22 hunter22"), (6, "=")]).0, ["ter22 <redacted:A>", "="]);
+    let mut new = Tape::default();
+    assert_eq!(read(&mut new, true, &[(5, "hun"), (6, "ter22")]).0, ["<redacted:A>", ""]);
     // A number that something else had is no gap.
     tape.skip(3);
     assert!(!tape.has_gaps());
