@@ -60,6 +60,11 @@ impl Address {
         Ok(Self { authority: authority.to_owned(), target: format!("/{path}"), tls, token })
     }
 
+    /// The same server by way of another host and port; also its own.
+    pub fn by_way_of(&self, authority: &str) -> (Self, String) {
+        (Self { authority: authority.to_owned(), ..self.clone() }, self.authority.clone())
+    }
+
     /// Opens a WebSocket.
     ///
     /// # Errors

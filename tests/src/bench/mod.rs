@@ -8,6 +8,7 @@
 pub mod audit;
 pub mod baselines;
 pub mod client;
+pub mod copier;
 pub mod measures;
 pub mod memory;
 pub mod message;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::rounds::{BARE_SPAWN, MEASURES, Measured, OPENCODE, key};
 use super::samples::{Digits, Unit};
-use super::subject::{ORIGINAL, Subject};
+use super::subject::{COPIED, ORIGINAL, Subject};
 
 /// What a number must reach.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -124,14 +124,15 @@ impl Row {
 }
 
 /// Against what each measure is held, and what must be reached, in the order of the table.
-const TARGETS: [(&str, &str, Target); 12] = [
+const TARGETS: [(&str, &str, Target); 13] = [
     ("command", ORIGINAL, Target::AtMostOneIn(20.0)),
     ("command", BARE_SPAWN, Target::AtMost(2.0)),
     ("command", "codex sandbox", Target::AtMostOneIn(10.0)),
     ("command", "srt", Target::AtMostOneIn(100.0)),
     ("commands16", ORIGINAL, Target::AtLeast(3.0)),
     ("keystroke", ORIGINAL, Target::AtMostOneIn(50.0)),
-    ("getMetadata", ORIGINAL, Target::AtMost(1.0)),
+    (key::METADATA, ORIGINAL, Target::AtMost(1.0)),
+    (key::METADATA, COPIED, Target::AtMost(1.0)),
     ("requests64", ORIGINAL, Target::AtLeast(1.0)),
     ("output", ORIGINAL, Target::AtLeast(2.0)),
     ("readFile", ORIGINAL, Target::AtLeast(2.0)),

@@ -8,10 +8,11 @@ use std::sync::Arc;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::baselines::{self, PerCommand};
+use super::copier;
 use super::measures::Harness;
 use super::memory::{self, Memory};
 use super::samples::{Samples, Unit};
-use super::subject::Subject;
+use super::subject::{COPIED, ORIGINAL, Subject};
 use crate::scratch::Scratch;
 
 /// A measure of one connection.
@@ -39,7 +40,7 @@ pub const MEASURES: [Measure; 8] = [
     measure("command", "command: start → closed, p50", Unit::Seconds, Harness::command),
     measure("commands16", "16 commands in flight", Unit::PerSecond, Harness::commands_in_flight),
     measure("keystroke", "keystroke: write → echo, p50", Unit::Seconds, Harness::keystroke),
-    measure("getMetadata", "fs/getMetadata round trip, p50", Unit::Seconds, Harness::metadata),
+    measure(key::METADATA, "fs/getMetadata round trip, p50", Unit::Seconds, Harness::metadata),
     measure("requests64", "64 requests in flight", Unit::PerSecond, Harness::requests_in_flight),
     measure("output", "output of one command", Unit::BytesPerSecond, Harness::output),
     measure("writeFile", "fs/writeFile of 8 MiB", Unit::BytesPerSecond, Harness::write_file),
@@ -50,6 +51,8 @@ pub const MEASURES: [Measure; 8] = [
 pub mod key {
     /// See [`super::baselines::bare_spawn`].
     pub const SPAWN: &str = "command";
+    /// The one for which the original is measured behind a copier as well.
+    pub const METADATA: &str = "getMetadata";
     /// Memory with one session that has done nothing.
     pub const IDLE_MEMORY: &str = "idleMemory";
     /// Memory with one session after all rounds.
@@ -123,7 +126,9 @@ pub fn nothing() -> Measured {
 pub fn run(plan: &Plan) -> io::Result<Measured> {
     let mut measured = nothing();
     let mut harnesses = Vec::new();
-    for subject in &plan.subjects {
+    let original = plan.subjects.iter().find(|subject| subject.name == ORIGINAL);
+    let copied = original.filter(|_| plan.wants(key::METADATA)).map(copier::before).transpose()?;
+    for subject in plan.subjects.iter().chain(&copied) {
         let opened = Harness::open(subject).map_err(|error| named(&subject.name, "connecting", &error))?;
         harnesses.push((subject, opened));
     }
@@ -146,6 +151,9 @@ pub fn run(plan: &Plan) -> io::Result<Measured> {
             for index in 0..count {
                 // Nobody is always the first.
                 let (subject, harness) = &mut harnesses[(index + round) % count];
+                if subject.name == COPIED && measure.key != key::METADATA {
+                    continue;
+                }
                 nudge(round);
                 let value = (measure.run)(harness);
                 let value = value.map_err(|error| named(&subject.name, measure.title, &error))?;

@@ -25,6 +25,9 @@ use crate::tls::client_config;
 /// The original's name in every table.
 pub const ORIGINAL: &str = "codex exec-server";
 
+/// The original behind somebody who only copies: its name in the table.
+pub const COPIED: &str = "the same, bytes copied on the way";
+
 /// Legion as a whole: its name in every table.
 pub const LEGION: &str = "Legion";
 
