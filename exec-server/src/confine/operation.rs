@@ -224,7 +224,7 @@ mod tests {
         }
 
         fn write(&self, name: &str) -> String {
-            self.at(name, Purpose::Write, |path| files::file::write(path, "bmV3", false))
+            self.at(name, Purpose::Write, |path| files::file::write(path, b"new", false))
         }
     }
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use legion_protocol::chunk::MaybeChunk;
 use legion_protocol::fs as wire;
 use legion_protocol::object::params;
 use legion_protocol::sandbox::Sandbox;
@@ -22,21 +23,24 @@ use crate::error::Outcome;
 use crate::fs;
 use crate::limits::{FILE_BUDGET_MIB, INLINE_FILE_BYTES, TREE_COST_MIB};
 
+/// Parameters of `fs/writeFile`, decoded where they lie.
+type WriteFile = wire::WriteFile<MaybeChunk>;
+
 /// Parameters that may carry the client's own sandbox wish.
 pub(super) trait Confined {
     fn take_sandbox(&mut self) -> Option<Sandbox>;
 }
 
 macro_rules! confined {
-    ($($request:ident),*) => {$(
-        impl Confined for wire::$request {
+    ($($request:ty),*) => {$(
+        impl Confined for $request {
             fn take_sandbox(&mut self) -> Option<Sandbox> {
                 self.sandbox.take()
             }
         }
     )*};
 }
-confined!(OnPath, WriteFile, CreateDirectory, Remove, Walk, Copy, Open);
+confined!(wire::OnPath, WriteFile, wire::CreateDirectory, wire::Remove, wire::Walk, wire::Copy, wire::Open);
 
 /// A path of another kind of host is a bad request here, bad parameters everywhere else (SPEC 5, 6).
 fn recode(error: ErrorObject) -> ErrorObject {
@@ -210,11 +214,18 @@ impl Client {
         })
     }
 
-    fn write_file(self: &Rc<Self>, id: RequestId, (request, wish): Checked<wire::WriteFile>) -> Answer {
-        let length = request.data_base64.len();
+    fn write_file(self: &Rc<Self>, id: RequestId, (request, wish): Checked<WriteFile>) -> Answer {
+        let content = request.data_base64.0;
+        let length = content.as_ref().map_or(0, |content| content.0.len());
         let follow = follows(request.follow_symlinks);
         let write = move |path: &Path, follow| {
-            fs::file::write(path, &request.data_base64, follow)?;
+            // Before anything is touched.
+            let content = content.as_ref().map_err(|error| {
+                ErrorObject::invalid_request(format!(
+                    "fs/writeFile requires valid base64 dataBase64: {error}"
+                ))
+            })?;
+            fs::file::write(path, &content.0, follow)?;
             Ok(Empty {})
         };
         let path = request.path;

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use legion_protocol::chunk::append_base64;
 use legion_protocol::limits::MAX_READ_FILE_BYTES;
-use legion_protocol::{Chunk, ErrorObject, RequestId};
+use legion_protocol::{ErrorObject, RequestId};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, openat, statat};
 use rustix::io::Errno;
 
@@ -133,13 +133,10 @@ impl Readable {
 /// `fs/writeFile`: truncates and writes in place; a new file gets 0666 less the umask.
 ///
 /// # Errors
-/// -32600 for bad base64, which is checked before anything is touched; else the operating system's.
-pub(crate) fn write(path: &Path, base64: &str, follow: bool) -> Outcome<()> {
-    let content = Chunk::from_base64(base64).map_err(|error| {
-        ErrorObject::invalid_request(format!("fs/writeFile requires valid base64 dataBase64: {error}"))
-    })?;
+/// The operating system's.
+pub(crate) fn write(path: &Path, content: &[u8], follow: bool) -> Outcome<()> {
     let file = open_to_write(path, follow, OFlags::TRUNC)?;
-    write_all(&file, &content.0).map_err(fs_error)
+    write_all(&file, content).map_err(fs_error)
 }
 
 /// Opens or creates a file for writing, with 0666 less the umask.
@@ -172,6 +169,7 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
 
+    use legion_protocol::Chunk;
     use rustix::fs::mkfifoat;
 
     use super::*;
@@ -189,7 +187,7 @@ mod tests {
         for size in [0, 1, 2, 3, 4095, 4096, FILE_BLOCK_BYTES - 1, FILE_BLOCK_BYTES, 2 * FILE_BLOCK_BYTES + 1]
         {
             let bytes: Vec<u8> = (0..size).map(|at| u8::try_from(at % 251).unwrap()).collect();
-            write(&path, &Chunk::to_base64(&bytes), true).unwrap();
+            write(&path, &bytes, true).unwrap();
             assert_eq!(content(&path).unwrap(), bytes, "{size}");
         }
     }
@@ -208,7 +206,7 @@ mod tests {
             let error = content(path).unwrap_err();
             assert_eq!(error.message, format!("path `{}` is not a file", path.display()));
         }
-        assert_eq!(write(&fifo, "", true).unwrap_err().message, "No such device or address (os error 6)");
+        assert_eq!(write(&fifo, b"", true).unwrap_err().message, "No such device or address (os error 6)");
     }
 
     #[test]
@@ -225,9 +223,9 @@ mod tests {
         let read = |name: &str| open(&at(name), false).map(drop);
         assert_eq!(refused(read("la")), "Symbolic link loop (os error 40)");
         assert_eq!(refused(read("ld/a")), "Not a directory (os error 20)");
-        assert_eq!(refused(write(&at("la"), "", false)), "Symbolic link loop (os error 40)");
-        assert_eq!(refused(write(&at("ld/a"), "", false)), "Not a directory (os error 20)");
-        write(&at("dangling"), "eA==", true).unwrap();
+        assert_eq!(refused(write(&at("la"), b"", false)), "Symbolic link loop (os error 40)");
+        assert_eq!(refused(write(&at("ld/a"), b"", false)), "Not a directory (os error 20)");
+        write(&at("dangling"), b"x", true).unwrap();
         assert_eq!(fs::read(at("d/new")).unwrap(), b"x");
     }
 }
