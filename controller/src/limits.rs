@@ -378,7 +378,7 @@ pub const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
 pub const LAST_ANSWERS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Time to reach a session's exec-server: above what the start of a sandbox is given.
-pub const TOOL_CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+pub const SESSION_CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Time of one tool call about files; they take milliseconds, a search of a large tree seconds.
 pub const TOOL_CALL_TIMEOUT: Duration = Duration::from_mins(5);

@@ -19,7 +19,7 @@ use tokio_tungstenite::WebSocketStream;
 
 use crate::client::Client;
 use crate::failure::Outcome;
-use crate::limits::{MAX_TOOL_CALLS, TOOL_CALL_TIMEOUT, TOOL_CONNECT_TIMEOUT};
+use crate::limits::{MAX_TOOL_CALLS, SESSION_CONNECT_TIMEOUT, TOOL_CALL_TIMEOUT};
 
 mod apply_patch;
 mod arguments;
@@ -203,8 +203,9 @@ impl Toolbox {
             let socket = (self.connect)().await.map_err(|error| failed(&error))?;
             Client::open(socket, &self.client_name).await.map_err(|error| failed(&error))
         };
-        let client =
-            timeout(TOOL_CONNECT_TIMEOUT, connecting).await.map_err(|_| failed(&"it does not answer"))??;
+        let client = timeout(SESSION_CONNECT_TIMEOUT, connecting)
+            .await
+            .map_err(|_| failed(&"it does not answer"))??;
         *kept = Some(client.clone());
         Ok(client)
     }

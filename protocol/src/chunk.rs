@@ -3,7 +3,6 @@
 //! Output is by far the most common frame, so its text is written in one go: a prefix rendered once per process and
 //! stream, the sequence number, the base64 text.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::sync::LazyLock;
 
@@ -132,19 +131,31 @@ impl OutputFrameWriter {
     }
 }
 
-/// The process id and the number of raw bytes of an output frame, when the text starts as [`OutputFrameWriter`] writes
-/// it and the id has no escapes; `None` sends the caller to the full parser. The byte count is derived from the length.
-pub fn output_head(text: &str) -> Option<(Cow<'_, str>, usize)> {
+/// What an output frame says besides its bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OutputHead<'a> {
+    /// The client's name for the process.
+    pub process_id: &'a str,
+    /// See [`crate::process::Output::seq`].
+    pub seq: u64,
+    /// How many raw bytes follow, derived from the length of the frame.
+    pub bytes: usize,
+}
+
+/// The head of an output frame, when the text starts as [`OutputFrameWriter`] writes it and the id has no escapes; `None`
+/// sends the caller to the full parser.
+pub fn output_head(text: &str) -> Option<OutputHead<'_>> {
     let rest = text.strip_prefix(OUTPUT_PREFIX)?.strip_prefix('"')?;
     let end = rest.bytes().position(|byte| byte == b'"' || byte == b'\\')?;
-    let (id, rest) = rest.split_at(end);
+    let (process_id, rest) = rest.split_at(end);
     let rest = rest.strip_prefix("\",\"stream\":\"")?;
     let rest = &rest[rest.find('"')?..];
     let rest = rest.strip_prefix("\",\"seq\":")?;
-    let rest = rest.trim_start_matches(|c: char| c.is_ascii_digit());
+    let (seq, rest) = rest.split_at(rest.find(',')?);
     let base64 = rest.strip_prefix(",\"chunk\":\"")?.strip_suffix("\"}}")?;
     let padding = base64.bytes().rev().take(2).filter(|byte| *byte == b'=').count();
-    Some((Cow::Borrowed(id), (base64.len() / 4 * 3).saturating_sub(padding)))
+    let bytes = (base64.len() / 4 * 3).saturating_sub(padding);
+    Some(OutputHead { process_id, seq: seq.parse().ok()?, bytes })
 }
 
 #[cfg(test)]
@@ -177,9 +188,8 @@ mod tests {
             prop_assert_eq!(&output.process_id, &id);
             prop_assert_eq!((output.seq, output.stream), (seq, Stream::Stderr));
             prop_assert_eq!(&output.chunk.0, &bytes);
-            if let Some((seen, count)) = output_head(&text) {
-                prop_assert_eq!(seen.as_ref(), id.as_str());
-                prop_assert_eq!(count, bytes.len());
+            if let Some(head) = output_head(&text) {
+                prop_assert_eq!(head, OutputHead { process_id: &id, seq, bytes: bytes.len() });
             } else {
                 prop_assert!(serde_json::Value::from(id.as_str()).to_string().contains('\\'));
             }

@@ -67,6 +67,16 @@ pub fn result_id(text: &str) -> Option<RequestId> {
     rest.starts_with(",\"result\":").then(|| digits.parse().ok().map(RequestId::Integer)).flatten()
 }
 
+/// The integer id and the method of a request that starts as the real client writes it, without reading the rest: for one
+/// who only counts requests. `None` sends the caller to [`Head::parse`].
+pub fn request_start(text: &str) -> Option<(RequestId, &str)> {
+    let rest = text.strip_prefix("{\"id\":")?;
+    let (digits, rest) = rest.split_at(rest.find(',')?);
+    let rest = rest.strip_prefix(",\"method\":\"")?;
+    let method = &rest[..rest.find('"')?];
+    Some((RequestId::Integer(digits.parse().ok()?), method))
+}
+
 #[derive(Default)]
 struct Members<'a> {
     id: Option<RequestId>,
@@ -209,6 +219,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::jsonrpc::request_text;
 
     #[test]
     fn the_four_kinds_are_told_apart() {
@@ -257,6 +268,13 @@ mod tests {
         ] {
             assert!(Head::parse(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn the_start_of_a_request_names_it() {
+        let text = request_text(&RequestId::from(42), "fs/remove", &());
+        assert_eq!(request_start(&text), Some((RequestId::from(42), "fs/remove")));
+        assert_eq!(request_start(r#"{"method":"fs/remove","id":42}"#), None);
     }
 
     #[test]

@@ -124,8 +124,8 @@ impl Connection {
     /// Notes what a frame of the exec-server says; what of it is to be forwarded.
     fn observe(&self, text: &str) -> Passed {
         self.controller.trim.moved(text.len());
-        if let Some((process_id, bytes)) = chunk::output_head(text) {
-            self.count_output(&process_id, bytes as u64);
+        if let Some(head) = chunk::output_head(text) {
+            self.count_output(head.process_id, head.bytes as u64);
             if self.is_plain() {
                 return Passed::Same;
             }

@@ -15,6 +15,7 @@ mod audit_search;
 mod audit_trouble;
 mod canaries;
 mod codex_command;
+mod codex_killed;
 mod codex_reconnect;
 mod codex_refused;
 mod codex_scenarios;

@@ -139,6 +139,14 @@ impl Stage {
     /// The end of every scenario: the log says what was done, the canaries are as they were, nothing goes on.
     pub(crate) async fn finish(self, played: &Played) {
         let isolated = self.is_isolated();
+        let scratch = self.stop().await;
+        if isolated {
+            assert_logged(&scratch, played).await;
+        }
+    }
+
+    /// The end of a scenario that looks at the log itself.
+    pub(crate) async fn stop(self) -> Scratch {
         if let Server::Controller(controller) = self.server {
             controller.stop().await.assert_success();
         } else if let Server::Connect = self.server {
@@ -146,9 +154,7 @@ impl Stage {
             let ended = |audit: &Audit| audit.events("controllerStopped").count() == 1;
             Audit::wait(&self.scratch, "the end of connect", ended).await;
         }
-        if isolated {
-            assert_logged(&self.scratch, played).await;
-        }
         assert_eq!(self.canaries.touched(), [] as [&Path; 0]);
+        self.scratch
     }
 }
