@@ -1,8 +1,8 @@
 //! One file by several paths: bind mounts, as those of a workspace that is also `/workspace`.
 //!
 //! Landlock grants by what a directory is, not by what it is called, and a policy goes by names. So a rule that takes
-//! something away is repeated for every other name that the mount table gives to the same place. Pure, but for reading
-//! the table.
+//! something away is repeated for every other name that the mount table gives to the same place, and so is one that gives
+//! something. Pure, but for reading the table.
 
 use std::ffi::OsString;
 use std::io::{self, Read};
@@ -48,21 +48,32 @@ impl Mounts {
         Self(text.split(|byte| *byte == b'\n').filter_map(parse_line).collect())
     }
 
-    /// Other paths of what is at a real path, and those of parts of it that are mounted elsewhere.
-    pub(super) fn aliases(&self, path: &Path) -> Vec<PathBuf> {
+    /// What a real path is: a file system, and where in it.
+    fn place(&self, path: &Path) -> Option<(&[u8], PathBuf)> {
         let covering = self.0.iter().filter(|mount| path.starts_with(&mount.point));
         // The one with the longest path counts, and of several there the last.
-        let Some(mount) = covering.max_by_key(|mount| mount.point.as_os_str().len()) else {
-            return Vec::new();
-        };
-        let Ok(rest) = path.strip_prefix(&mount.point) else { return Vec::new() };
-        let inside = joined(&mount.root, rest);
-        let others = self.0.iter().filter(|other| other.device == mount.device);
+        let mount = covering.max_by_key(|mount| mount.point.as_os_str().len())?;
+        let rest = path.strip_prefix(&mount.point).ok()?;
+        Some((&mount.device, joined(&mount.root, rest)))
+    }
+
+    /// Other paths of what is at a real path, and those of parts of it that are mounted elsewhere.
+    pub(super) fn aliases(&self, path: &Path) -> Vec<PathBuf> {
+        let Some((device, inside)) = self.place(path) else { return Vec::new() };
+        let others = self.0.iter().filter(|other| other.device == device);
         let alias = |other: &Mount| match inside.strip_prefix(&other.root) {
             Ok(rest) => Some(joined(&other.point, rest)),
             Err(_) => other.root.starts_with(&inside).then(|| other.point.clone()),
         };
         others.filter_map(alias).filter(|alias| alias != path).collect()
+    }
+
+    /// Other paths that lead to exactly what is at a real path: no part of it, and nothing that is mounted over it.
+    pub(super) fn names(&self, path: &Path) -> Vec<PathBuf> {
+        let place = self.place(path);
+        let mut names = self.aliases(path);
+        names.retain(|name| self.place(name) == place);
+        names
     }
 }
 
@@ -108,6 +119,7 @@ mod tests {
 5 1 8:1 /usr /usr ro - ext4 /dev/sda1 rw
 6 1 8:1 /home/u/work\\040space/deep/part /part rw - ext4 /dev/sda1 rw
 7 1 0:9 / /tmp rw - tmpfs tmpfs rw
+8 3 0:10 / /workspace/over rw - tmpfs tmpfs rw
 ";
 
     fn aliases(path: &str) -> Vec<String> {
@@ -126,6 +138,15 @@ mod tests {
         assert_eq!(aliases("/part/x"), [format!("{w}/deep/part/x"), "/workspace/deep/part/x".to_owned()]);
         assert_eq!(aliases(w), ["/workspace", &format!("{w}/.git"), "/part"]);
         assert!(aliases("/tmp/x").is_empty() && aliases("/usr/bin").is_empty());
+    }
+
+    #[test]
+    fn a_part_is_no_other_name_nor_is_what_something_is_mounted_over() {
+        let names = |path: &str| Mounts::parse(TEXT).names(Path::new(path));
+        let w = "/home/u/work space";
+        assert_eq!(names(w), [Path::new("/workspace")]);
+        assert_eq!(names(&format!("{w}/.git")), [Path::new("/workspace/.git")]);
+        assert_eq!(names(&format!("{w}/over")), [] as [&Path; 0]);
     }
 
     #[test]

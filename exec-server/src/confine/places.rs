@@ -135,22 +135,29 @@ fn check_size(policy: &Policy) -> Outcome<()> {
     )))
 }
 
-/// What is taken away at one path is taken away at every other path of the same place.
+/// What is given or taken away at one path is given or taken away at every other path of the same place; of two rules for
+/// one place that counts what counts of two for one path. First what is given: what takes from it is seen only then.
 fn repeat_for_aliases(policy: &mut Policy) -> Outcome<()> {
-    let is_less = |path: &Path, reach| path.parent().is_some_and(|parent| policy.reach(parent) > reach);
-    let taken: Vec<_> = policy.rules().filter(|(path, reach)| is_less(path, *reach)).collect();
-    if taken.is_empty() {
-        return Ok(());
-    }
     let mounts = Mounts::read().map_err(|error| {
         ErrorObject::invalid_request(format!(
             "the sandbox object cannot be enforced: other names of its paths are not known: {error}"
         ))
     })?;
+    // All of them: what gives nothing more under its own name may do so where the other name has less above.
+    let names = policy
+        .rules()
+        .flat_map(|(path, reach)| mounts.names(path).into_iter().map(move |name| (name, reach)));
+    let more: Vec<_> = names.filter(|(name, reach)| policy.reach(name) < *reach).collect();
+    for (name, reach) in more {
+        policy.add(name, reach);
+    }
+    check_size(policy)?;
+    let is_less = |path: &Path, reach| path.parent().is_some_and(|parent| policy.reach(parent) > reach);
+    let taken = policy.rules().filter(|(path, reach)| is_less(path, *reach));
     let aliases =
-        taken.iter().flat_map(|(path, reach)| mounts.aliases(path).into_iter().map(|alias| (alias, *reach)));
-    let more: Vec<_> = aliases.filter(|(alias, reach)| policy.reach(alias) > *reach).collect();
-    for (alias, reach) in more {
+        taken.flat_map(|(path, reach)| mounts.aliases(path).into_iter().map(move |alias| (alias, reach)));
+    let less: Vec<_> = aliases.filter(|(alias, reach)| policy.reach(alias) > *reach).collect();
+    for (alias, reach) in less {
         policy.add(alias, reach);
     }
     Ok(())
