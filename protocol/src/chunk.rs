@@ -66,17 +66,7 @@ impl Serialize for Chunk {
 
 impl<'de> Deserialize<'de> for Chunk {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct ChunkVisitor;
-        impl Visitor<'_> for ChunkVisitor {
-            type Value = Chunk;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string")
-            }
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Chunk, E> {
-                Chunk::from_base64(text).map_err(E::custom)
-            }
-        }
-        deserializer.deserialize_str(ChunkVisitor)
+        MaybeChunk::deserialize(deserializer)?.0.map_err(de::Error::custom)
     }
 }
 
