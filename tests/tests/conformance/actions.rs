@@ -42,6 +42,7 @@ impl Runner<'_> {
             Action::Witness(step) => self.witness(&step),
             Action::Spawn(step) => self.spawn(&step),
             Action::EndStdin(step) => self.end_stdin(&step),
+            Action::Restart => self.restart(),
             Action::Call(_) | Action::Start(_) | Action::Response(_) | Action::Repeat(_) => {
                 Err("requests are run elsewhere".into())
             }
@@ -307,6 +308,13 @@ impl Runner<'_> {
             Some(expected) => matcher::matches(expected, &errors.into(), &self.vars),
             None => Ok(()),
         }
+    }
+
+    fn restart(&mut self) -> Result<(), String> {
+        let place = self.end_own()?.ok_or("only a case with a server of its own can restart it")?;
+        let server = self.servers.start_own(self.target, place)?;
+        self.own(server);
+        Ok(())
     }
 
     fn end_stdin(&mut self, step: &step::EndStdin) -> Result<(), String> {

@@ -45,6 +45,8 @@ pub(crate) enum Profile {
     Jwt,
     /// `--listen stdio`, one server for each case.
     Stdio,
+    /// As `plain`, but a server for each case, which its steps may restart.
+    Own,
     /// No shared server: the steps start processes themselves.
     None,
 }
@@ -117,7 +119,7 @@ impl Case {
     pub(crate) fn steps(&self, target: Target) -> Vec<Step> {
         match (target, &self.legion) {
             (Target::Legion, Some(difference)) => difference.steps.clone(),
-            _ => self.steps.iter().map(|step| resolve(step, target)).collect(),
+            _ => self.steps.iter().filter_map(|step| resolve(step, target)).collect(),
         }
     }
 
@@ -142,16 +144,22 @@ impl Case {
     }
 }
 
-fn resolve(step: &Step, target: Target) -> Step {
+/// `None`: the step is not for `target`.
+fn resolve(step: &Step, target: Target) -> Option<Step> {
     let mut step = step.clone();
     let difference = step.remove("legion");
-    let (Target::Legion, Some(Value::Object(mut difference))) = (target, difference) else { return step };
+    let (Target::Legion, Some(Value::Object(mut difference))) = (target, difference) else {
+        return Some(step);
+    };
+    if difference.get("skip") == Some(&Value::Bool(true)) {
+        return None;
+    }
     difference.remove("reason");
     if EXPECTATIONS.iter().any(|name| difference.contains_key(*name)) {
         step.retain(|name, _| !EXPECTATIONS.contains(&name.as_str()));
     }
     step.extend(difference);
-    step
+    Some(step)
 }
 
 /// Reads every file of `directory`; the key is the group name, the file's stem.

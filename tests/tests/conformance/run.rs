@@ -32,6 +32,8 @@ pub(crate) struct Runner<'a> {
     pub(crate) servers: &'a Servers,
     pub(crate) target: Target,
     pub(crate) server: Option<Arc<Server>>,
+    /// Whether that server is this case's alone, so that the case stops it.
+    owned: bool,
     pub(crate) vars: Vars,
     pub(crate) scratch: Scratch,
     pub(crate) conns: BTreeMap<String, Conn>,
@@ -61,6 +63,7 @@ pub(crate) fn run(
         servers,
         target,
         server: None,
+        owned: false,
         vars: Vars::default(),
         scratch,
         conns: BTreeMap::new(),
@@ -69,6 +72,7 @@ pub(crate) fn run(
         witnessed: None,
     };
     let result = runner.play(profile, case, web);
+    let result = result.and(runner.end_own().map(drop));
     let trace = runner.conns.iter().fold(String::new(), |trace, (name, conn)| {
         let state = conn.ended.as_deref().unwrap_or("open");
         trace + &format!("connection {name} ({state})\n") + &conn.trace(&runner.vars)
@@ -119,11 +123,13 @@ impl Runner<'_> {
                 let place = self.servers.place(self.target)?;
                 self.name_place(&place);
             }
+            Profile::Own => {
+                let server = self.servers.start_own(self.target, self.servers.place(self.target)?)?;
+                self.own(server);
+            }
             _ => {
                 let server = self.servers.get(self.target, profile)?;
-                self.vars.add("server", &server.address.to_string());
-                self.name_place(&server.place);
-                self.server = Some(server);
+                self.use_server(server);
             }
         }
         self.scratch.make(&case.files, &self.vars)?;
@@ -134,6 +140,28 @@ impl Runner<'_> {
             self.handshake("a", None)?;
         }
         Ok(())
+    }
+
+    /// Takes a server that this case has started.
+    pub(crate) fn own(&mut self, server: Arc<Server>) {
+        self.owned = true;
+        self.use_server(server);
+    }
+
+    fn use_server(&mut self, server: Arc<Server>) {
+        self.vars.add("server", &server.address.to_string());
+        self.name_place(&server.place);
+        self.server = Some(server);
+    }
+
+    /// Stops the case's own server, if it has one, and returns its directories.
+    pub(crate) fn end_own(&mut self) -> Result<Option<server::Place>, String> {
+        if !std::mem::take(&mut self.owned) {
+            return Ok(None);
+        }
+        let server = self.server.take().ok_or("a server that is owned is there")?;
+        server.stop()?;
+        Ok(Some(server.place.clone()))
     }
 
     fn name_place(&mut self, place: &server::Place) {

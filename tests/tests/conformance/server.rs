@@ -150,8 +150,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    fn start(settings: &Settings, target: Target, profile: Profile) -> Result<Self, String> {
-        let place = Place::make(settings, &format!("{}-{profile:?}", target.name()))?;
+    fn start(settings: &Settings, target: Target, profile: Profile, place: Place) -> Result<Self, String> {
         let log = fs::File::create(place.path("stderr")).map_err(|e| e.to_string())?;
         let mut child = command(settings, target, &place)?
             .args(flags(profile, target, &place))
@@ -171,7 +170,7 @@ impl Server {
     }
 
     /// Stops the server; `Err` if it printed anything but its URL, or was gone already.
-    fn stop(&self) -> Result<(), String> {
+    pub(crate) fn stop(&self) -> Result<(), String> {
         let (Ok(mut child), Ok(lines)) = (self.child.lock(), self.lines.lock()) else {
             return Err("a case failed while it held the server".into());
         };
@@ -262,7 +261,16 @@ impl Servers {
             Ok(mut slots) => Arc::clone(slots.entry((target, profile)).or_default()),
             Err(e) => return Err(e.to_string()),
         };
-        slot.get_or_init(|| Server::start(&self.settings, target, profile).map(Arc::new)).clone()
+        let start = || {
+            let place = Place::make(&self.settings, &format!("{}-{profile:?}", target.name()))?;
+            Server::start(&self.settings, target, profile, place).map(Arc::new)
+        };
+        slot.get_or_init(start).clone()
+    }
+
+    /// A server that is no other case's; whoever starts it stops it.
+    pub(crate) fn start_own(&self, target: Target, place: Place) -> Result<Arc<Server>, String> {
+        Server::start(&self.settings, target, Profile::Own, place).map(Arc::new)
     }
 
     /// Directories for a server that one case starts by itself.

@@ -46,6 +46,7 @@ pub(crate) enum Action {
     Repeat(Repeat),
     Spawn(Spawn),
     EndStdin(EndStdin),
+    Restart,
 }
 
 /// The members every action may have next to its own.
@@ -222,6 +223,11 @@ action!(
     EndStdin { #[serde(rename = "endStdin")] _flag: bool, exit: i32 }
 );
 
+action!(
+    /// Ends the case's own server and starts it again, on another port.
+    Restart { #[serde(rename = "restart")] _flag: bool }
+);
+
 /// One WebSocket frame to send.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -246,10 +252,10 @@ const fn yes() -> bool {
 impl Action {
     /// Reads the one action of a step.
     pub(crate) fn parse(step: &Step) -> Result<Self, String> {
-        const NAMES: [&str; 23] = [
+        const NAMES: [&str; 24] = [
             "call", "start", "notify", "raw", "frames", "response", "process", "note", "silence", "connect",
             "dropped", "drop", "close", "pong", "sizes", "file", "make", "remove", "http", "witness",
-            "repeat", "spawn", "endStdin",
+            "repeat", "spawn", "endStdin", "restart",
         ];
         let mut found = NAMES.iter().filter(|name| step.contains_key(**name));
         let name = match (found.next(), found.next()) {
@@ -268,7 +274,7 @@ impl Action {
             "note" => Self::Note(members(step)?),
             "silence" => Self::Silence(members(step)?),
             "connect" => Self::Connect(members(step)?),
-            "dropped" | "close" | "sizes" | "endStdin" if step[name] != true => {
+            "dropped" | "close" | "sizes" | "endStdin" | "restart" if step[name] != true => {
                 return Err(format!("{name} can only be true in {}", Value::Object(step.clone())));
             }
             "dropped" => Self::Dropped(members(step)?),
@@ -283,6 +289,7 @@ impl Action {
             "witness" => Self::Witness(members(step)?),
             "spawn" => Self::Spawn(members(step)?),
             "endStdin" => Self::EndStdin(members(step)?),
+            "restart" => members(step).map(|_: Restart| Self::Restart)?,
             _ => {
                 let repeat: Repeat = members(step)?;
                 repeat.steps.iter().try_for_each(|step| Self::parse(step).map(drop))?;
