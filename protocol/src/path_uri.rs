@@ -59,8 +59,14 @@ impl PathUri {
             return Err(PathUriError::Fragment);
         }
         let path = strip_host(rest).ok_or_else(|| PathUriError::Foreign(text.to_owned()))?;
-        let bytes = percent_decode(path);
-        if bytes.contains(&0) || has_drive_letter(&bytes) {
+        let resolved = remove_dot_segments(path);
+        let bytes = percent_decode(&resolved);
+        if bytes.contains(&0) {
+            // Escaped as the original tells of it: it stands for no host of another kind.
+            return Err(PathUriError::Foreign(text.replace('\0', "%00")));
+        }
+        // `..` does not take a drive letter back.
+        if has_drive_letter(&bytes) || has_drive_letter(&percent_decode(path)) {
             return Err(PathUriError::Foreign(text.to_owned()));
         }
         Ok(Self(normal(&bytes)))
@@ -122,6 +128,26 @@ fn strip_host(rest: &str) -> Option<&str> {
     let end = after.find('/').unwrap_or(after.len());
     let (host, path) = after.split_at(end);
     (host.is_empty() || host.eq_ignore_ascii_case("localhost")).then_some(path)
+}
+
+/// What `.` and `..` stand for in a URL, where an empty segment is one that `..` takes back: `a//..` is `a/`. Those that
+/// appear when the path is decoded, as in `a%2F..`, are left for [`normal`].
+fn remove_dot_segments(path: &str) -> Cow<'_, str> {
+    let is = |segment: &str, dots: &str| {
+        segment.len() <= 3 * dots.len() && segment.to_ascii_lowercase().replace("%2e", ".") == dots
+    };
+    if !path.split('/').any(|segment| is(segment, "..")) {
+        return path.into();
+    }
+    let mut segments: Vec<&str> = Vec::new();
+    for segment in path.strip_prefix('/').unwrap_or(path).split('/') {
+        if is(segment, "..") {
+            segments.pop();
+        } else if !is(segment, ".") {
+            segments.push(segment);
+        }
+    }
+    segments.join("/").into()
 }
 
 fn percent_decode(text: &str) -> Vec<u8> {
@@ -238,6 +264,8 @@ mod tests {
             "file:///tmp/%2e%2E/tmp/x",
             "file:///tmp/y%2F..%2Fx",
             "file:///../../tmp//x/",
+            "file:///tmp/x//..",
+            "file:///tmp//y/..//x//%2E.",
             " file:///tmp/x ",
             "file:///tm\tp/\nx",
             "file:///tmp\\x",
@@ -248,6 +276,8 @@ mod tests {
         }
         assert_eq!(path_of("file:///"), "/");
         assert_eq!(path_of("/.."), "/");
+        assert_eq!(path_of("file:///a//../.."), "/");
+        assert_eq!(path_of("/a//.."), "/", "a plain path is no URL");
         assert_eq!(path_of("/a%20b"), "/a%20b");
         assert_eq!(path_of("file:///100%"), "/100%");
         assert_eq!(path_of("file:///a%5Cb%20"), "/a\\b ");
@@ -264,7 +294,10 @@ mod tests {
             ("file:///tmp#x", "fragments are not allowed in path URIs"),
             ("file://host/tmp", "'file://host/tmp' is invalid on 'linux'"),
             ("file:///C:/Users", "'file:///C:/Users' is invalid on 'linux'"),
+            ("file:///C:/../Users", "'file:///C:/../Users' is invalid on 'linux'"),
+            ("file:///x/../C:/Users", "'file:///x/../C:/Users' is invalid on 'linux'"),
             ("file:///tmp/x%00y", "'file:///tmp/x%00y' is invalid on 'linux'"),
+            ("file:///tmp/x\0y", "'file:///tmp/x%00y' is invalid on 'linux'"),
         ] {
             assert_eq!(PathUri::parse(text).unwrap_err().to_string(), message);
         }
