@@ -46,18 +46,21 @@ impl Client {
             Method::FsReadBlock => {
                 let request: wire::ReadBlock = params(raw)?;
                 self.session_for(method)?;
+                stream::check_name(&request.handle_id)?;
                 stream::check_read_length(request.len)?;
                 self.read_block(id, request)
             }
             Method::FsWriteBlock => {
                 let request: wire::WriteBlock = params(raw)?;
                 self.session_for(method)?;
-                stream::check_write_length(request.chunk.0.len())?;
+                stream::check_name(&request.handle_id)?;
+                stream::check_write_range(request.offset, request.chunk.0.len())?;
                 self.write_block(id, request)
             }
             Method::FsClose => {
                 let request: wire::Handle = params(raw)?;
                 self.session_for(method)?;
+                stream::check_name(&request.handle_id)?;
                 let client = Rc::clone(self);
                 self.quick_change(id, move || {
                     client.handles.close(&request.handle_id);
@@ -112,11 +115,14 @@ impl Client {
             let file = client.handles.get(&request.handle_id)?;
             let wire::ReadBlock { offset, len, .. } = request;
             let length = usize::try_from(len).unwrap_or(usize::MAX);
-            if length <= INLINE_FILE_BYTES {
-                return Ok(Reply { text: stream::read_block(file, &id, offset, len)?, budget: None });
-            }
-            let budget = take(Arc::clone(&client.budget), mib(length.div_ceil(3) * 4)).await;
-            let text = on_thread(move || stream::read_block(file, &id, offset, len)).await?;
+            let (result, budget) = if length <= INLINE_FILE_BYTES {
+                (stream::read_block(file, &id, offset, len), None)
+            } else {
+                let budget = take(Arc::clone(&client.budget), mib(length.div_ceil(3) * 4)).await;
+                (on_thread(move || stream::read_block(file, &id, offset, len)).await, budget)
+            };
+            // As in the original: a client that gets this need not close the handle.
+            let text = result.inspect_err(|_| client.handles.close(&request.handle_id))?;
             Ok(Reply { text, budget })
         })
     }

@@ -13,7 +13,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::{file_type, itself, too_deep};
+use super::{create_directories, file_type, itself, too_deep};
 use crate::error::{Outcome, fs_error};
 use crate::limits::MAX_TREE_DEPTH;
 
@@ -70,6 +70,8 @@ fn is_inside(source: &Path, destination: &Path) -> io::Result<bool> {
 }
 
 fn copy_tree(source: &Path, destination: &Path) -> Outcome<()> {
+    // With all that lead to it, as in the original; what is copied into it needs no more.
+    create_directories(destination).map_err(fs_error)?;
     let mut pending: Vec<(PathBuf, PathBuf, usize)> = vec![(source.to_owned(), destination.to_owned(), 0)];
     while let Some((source, destination, depth)) = pending.pop() {
         if depth > MAX_TREE_DEPTH {

@@ -30,9 +30,7 @@ impl Handles {
     /// -32600 for a name that is too long or in use, and when too many are open.
     pub(crate) fn check_new(&self, id: &str) -> Outcome<()> {
         let refused = |text| Err(ErrorObject::invalid_request(text));
-        if id.len() > MAX_HANDLE_ID_BYTES {
-            return refused(format!("file handle ID must not exceed {MAX_HANDLE_ID_BYTES} bytes"));
-        }
+        check_name(id)?;
         if self.0.borrow().contains_key(id) {
             return refused(format!("file handle `{id}` already exists"));
         }
@@ -65,6 +63,18 @@ impl Handles {
     }
 }
 
+/// Whether a handle could have this name.
+///
+/// # Errors
+/// -32600 for one that is too long.
+pub(crate) fn check_name(id: &str) -> Outcome<()> {
+    if id.len() <= MAX_HANDLE_ID_BYTES {
+        return Ok(());
+    }
+    let text = format!("file handle ID must not exceed {MAX_HANDLE_ID_BYTES} bytes");
+    Err(ErrorObject::invalid_request(text))
+}
+
 /// Opens a file for block access.
 ///
 /// # Errors
@@ -94,12 +104,18 @@ pub(crate) fn check_read_length(length: u64) -> Outcome<()> {
     check_length("read", usize::try_from(length).unwrap_or(usize::MAX))
 }
 
-/// Whether a block to write has a legal length.
+/// Whether a block to write has a legal length, and a place that a file can have.
 ///
 /// # Errors
 /// -32600 in the words of the original.
-pub(crate) fn check_write_length(length: usize) -> Outcome<()> {
-    check_length("write", length)
+pub(crate) fn check_write_range(offset: u64, length: usize) -> Outcome<()> {
+    check_length("write", length)?;
+    let end = offset.checked_add(length as u64);
+    if end.is_none_or(|end| i64::try_from(end).is_err()) {
+        let text = "file write range exceeds the signed 64-bit file offset limit";
+        return Err(ErrorObject::invalid_request(text));
+    }
+    Ok(())
 }
 
 fn check_length(verb: &str, length: usize) -> Outcome<()> {
@@ -139,19 +155,14 @@ pub(crate) fn read_block(file: impl AsFd, id: &RequestId, offset: u64, length: u
     Ok(text)
 }
 
-/// Writes a whole block at its place; a gap before it becomes zeros.
+/// Writes a whole block at its place, which has been checked; a gap before it becomes zeros.
 ///
 /// # Errors
-/// -32600 for an offset no file can have; else the operating system's, as EBADF for a handle opened with `read`.
+/// The operating system's, as EBADF for a handle opened with `read`.
 pub(crate) fn write_block(file: impl AsFd, offset: u64, bytes: &[u8]) -> Outcome<()> {
-    let end = offset.checked_add(bytes.len() as u64);
-    if end.is_none_or(|end| i64::try_from(end).is_err()) {
-        let text = "file write range exceeds the signed 64-bit file offset limit";
-        return Err(ErrorObject::invalid_request(text));
-    }
     let mut written = 0;
     while written < bytes.len() {
-        match pwrite(&file, &bytes[written..], offset + written as u64) {
+        match pwrite(&file, &bytes[written..], offset.saturating_add(written as u64)) {
             Ok(0) => return Err(fs_error(std::io::Error::from(std::io::ErrorKind::WriteZero))),
             Ok(count) => written += count,
             Err(Errno::INTR) => {}
@@ -211,7 +222,7 @@ mod tests {
         let file = open(&dir.path().join("f"), OpenMode::Replace).unwrap();
         assert_eq!(block(&file, 1 << 63, 1).unwrap_err().message, "Invalid argument (os error 22)");
         for offset in [u64::MAX, 1 << 63, (1 << 63) - 1] {
-            let error = write_block(&file, offset, b"x").unwrap_err();
+            let error = check_write_range(offset, 1).unwrap_err();
             assert_eq!(error.message, "file write range exceeds the signed 64-bit file offset limit");
         }
         let error = block(&file, 0, 1).unwrap_err();

@@ -35,8 +35,10 @@ pub(crate) fn walk_within(
     allows: Option<&dyn Fn(&Path) -> bool>,
 ) -> Outcome<WalkResult> {
     check(options)?;
-    let flags = if options.follow_directory_symlinks { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
-    let stat = statat(CWD, root, flags).map_err(fs_error)?;
+    // What the root leads to has to exist, also when it is a link that is not followed.
+    let target = statat(CWD, root, AtFlags::empty()).map_err(fs_error)?;
+    let own = statat(CWD, root, AtFlags::SYMLINK_NOFOLLOW).map_err(fs_error)?;
+    let root_is = if options.follow_directory_symlinks { &target } else { &own };
     let mut walk = Walk {
         options,
         allows,
@@ -45,7 +47,7 @@ pub(crate) fn walk_within(
         entered: HashSet::new(),
         path_bytes: 0,
     };
-    if file_type(&stat) == FileType::Directory {
+    if file_type(root_is) == FileType::Directory {
         walk.pending.push_back((root.to_owned(), 0));
         walk.run();
     }
