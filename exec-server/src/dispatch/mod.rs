@@ -146,10 +146,10 @@ impl Client {
     }
 
     fn initialize(self: &Rc<Self>, id: RequestId, raw: Option<&RawValue>) -> Outcome<Answer> {
+        let request: Initialize = params(raw)?;
         if self.stage.get() != Stage::New {
             return Err(ErrorObject::invalid_request("initialize may only be sent once per connection"));
         }
-        let request: Initialize = params(raw)?;
         let Some(resume) = request.resume_session_id else {
             let session = self.server.sessions.create(&self.outgoing)?;
             return now(&id, &self.open(session));

@@ -22,6 +22,9 @@ use crate::sys;
 /// `PATH` of a child that has none, as in musl.
 const DEFAULT_PATH: &str = "/usr/local/bin:/bin:/usr/bin";
 
+/// Longest name of a program without a slash, which no directory of `PATH` can have (`NAME_MAX`).
+const MAX_NAME_BYTES: usize = 255;
+
 /// What to start.
 pub(crate) struct Command<'a> {
     /// Not empty; the first is the program.
@@ -140,6 +143,9 @@ fn find_program(name: &str, path: Option<&OsString>, cwd: &Path) -> io::Result<P
     }
     if name.is_empty() {
         return Err(Errno::NOENT.into());
+    }
+    if name.len() > MAX_NAME_BYTES {
+        return Err(Errno::NAMETOOLONG.into());
     }
     let mut error = Errno::NOENT;
     let path = path.map_or(DEFAULT_PATH.as_bytes(), |path| path.as_bytes());
