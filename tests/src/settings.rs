@@ -16,6 +16,8 @@ pub struct Settings {
     clients: PathBuf,
     /// `LEGION_TEST_USER`: the account for everything under test when the tests run as root.
     pub user: String,
+    /// `LEGION_FUZZ_ROUNDS`: connections of each fuzz test, for a longer run than the suite's.
+    pub fuzz_rounds: Option<u64>,
 }
 
 /// Reads the environment once.
@@ -26,6 +28,8 @@ pub fn settings() -> &'static Settings {
         clients: variable("LEGION_CLIENTS_DIR")
             .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("clients"), PathBuf::from),
         user: variable("LEGION_TEST_USER").unwrap_or_else(|| DEFAULT_TEST_USER.to_owned()),
+        fuzz_rounds: variable("LEGION_FUZZ_ROUNDS")
+            .map(|rounds| rounds.parse().expect("LEGION_FUZZ_ROUNDS is a number")),
     })
 }
 

@@ -15,7 +15,7 @@ use legion_tests::ws_client::{Endpoint, Upgrade};
 use serde_json::{Map, Value, json};
 use tokio_tungstenite::tungstenite::Message;
 
-/// Connections, and requests of each.
+/// Connections unless `LEGION_FUZZ_ROUNDS` asks for more, and requests of each.
 const ROUNDS: u64 = 12;
 /// See [`ROUNDS`].
 const REQUESTS: usize = 150;
@@ -279,7 +279,7 @@ async fn the_whole_path_answers_everything() {
     let controller = Controller::start(&scratch, &[]).await;
     let endpoint = Endpoint::of_url(&controller.ready.url);
     let root = scratch.workspace().display().to_string();
-    for seed in 0..ROUNDS {
+    for seed in 0..settings().fuzz_rounds.unwrap_or(ROUNDS) {
         furnish(&scratch);
         round(&endpoint, Some(&controller.token), &root, seed).await;
     }
@@ -294,7 +294,7 @@ async fn the_exec_server_answers_everything_by_itself() {
     let mut server = Child::spawn("legion-exec-server", command);
     let endpoint = Endpoint::of_url(&server.first_line().await);
     let root = scratch.workspace().display().to_string();
-    for seed in 0..ROUNDS {
+    for seed in 0..settings().fuzz_rounds.unwrap_or(ROUNDS) {
         furnish(&scratch);
         round(&endpoint, None, &root, seed).await;
     }
