@@ -77,9 +77,7 @@ impl<T: Transport> Connection<T> {
             if self.client.outgoing.is_closed() {
                 return Poll::Ready(());
             }
-            while let Poll::Ready(Some(done)) = self.pending.poll_next_unpin(cx) {
-                self.answer(&done.id, done.bytes, done.outcome);
-            }
+            let held_back = self.answer_finished(cx);
             let step = self.receive(cx);
             let paused = self.is_paused();
             match self.poll_send(cx) {
@@ -89,8 +87,8 @@ impl<T: Transport> Connection<T> {
             match step {
                 Step::Over => return Poll::Ready(()),
                 Step::Again => {}
-                // Sending made room to read again.
-                Step::Idle if paused && !self.is_paused() => {}
+                // Sending made room to read again, or to answer.
+                Step::Idle if (paused && !self.is_paused()) || (held_back && !self.is_full()) => {}
                 Step::Idle => break,
             }
         }
@@ -101,11 +99,26 @@ impl<T: Transport> Connection<T> {
         Poll::Pending
     }
 
+    /// Queues the answers that have become ready, as long as there is room: one event may finish all requests that
+    /// wait for it, each with an answer of its own. `true` when some may be left.
+    fn answer_finished(&mut self, cx: &mut Context<'_>) -> bool {
+        while !self.is_full() {
+            let Poll::Ready(Some(done)) = self.pending.poll_next_unpin(cx) else { return false };
+            self.answer(&done.id, done.bytes, done.outcome);
+        }
+        true
+    }
+
+    /// Whether what is queued has to leave before more is added.
+    fn is_full(&self) -> bool {
+        self.client.outgoing.bytes() >= OUTGOING_PAUSE_BYTES
+    }
+
     /// Whether no more requests are read for now.
     fn is_paused(&self) -> bool {
         self.in_flight >= MAX_REQUESTS_IN_FLIGHT
             || self.in_flight_bytes >= MAX_REQUEST_BYTES_IN_FLIGHT
-            || self.client.outgoing.bytes() >= OUTGOING_PAUSE_BYTES
+            || self.is_full()
             || self.client.stage() == Stage::Opening
     }
 

@@ -28,9 +28,18 @@ pub fn descendants_of(pid: u32) -> io::Result<Vec<u32>> {
 
 /// Resident memory of a process in bytes; 0 when it has ended.
 pub fn resident(pid: u32) -> u64 {
+    of_status(pid, "VmRSS:")
+}
+
+/// The most resident memory a process has had so far, in bytes; 0 when it has ended.
+pub fn peak(pid: u32) -> u64 {
+    of_status(pid, "VmHWM:")
+}
+
+fn of_status(pid: u32, name: &str) -> u64 {
     fs::read_to_string(format!("/proc/{pid}/status"))
         .ok()
-        .and_then(|status| field(&status, "VmRSS:"))
+        .and_then(|status| field(&status, name))
         .unwrap_or(0)
 }
 

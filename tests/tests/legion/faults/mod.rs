@@ -9,6 +9,7 @@ mod fuzz;
 mod killed;
 mod resuming;
 mod silent_reader;
+mod waiting_reads;
 
 use legion_tests::audit::Audit;
 use legion_tests::scratch::Scratch;
