@@ -70,6 +70,10 @@ pub(crate) const MAX_READ_WAIT: Duration = Duration::from_hours(1);
 /// Files up to this size are read and written at once on the event loop: quicker than handing them to a thread.
 pub(crate) const INLINE_FILE_BYTES: usize = 64 << 10;
 
+/// Bytes of a file that does not tell its size, as those of `/proc`: its answer has a place in the budget before it is
+/// read.
+pub(crate) const MAX_UNSIZED_FILE_BYTES: usize = 32 << 20;
+
 /// Bytes read from a file at a time, a multiple of three so that base64 pieces join without padding.
 pub(crate) const FILE_BLOCK_BYTES: usize = 192 << 10;
 

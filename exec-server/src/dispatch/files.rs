@@ -190,8 +190,7 @@ impl Client {
             let open = move |paths: &[PathBuf], _: &View| fs::file::open(first(paths), follow);
             let (file, _) = client.run_narrowed(SMALL, (wish, vec![access]), open).await?;
             // What has been opened may be read, wherever that is done.
-            let size = usize::try_from(file.size).unwrap_or(usize::MAX);
-            let budget = take(Arc::clone(&client.budget), mib(size.div_ceil(3) * 4)).await;
+            let budget = take(Arc::clone(&client.budget), mib(file.cost())).await;
             let text = on_thread(move || file.read(&id)).await?;
             Ok(Reply { text, budget })
         })
@@ -208,7 +207,7 @@ impl Client {
             if (1..=INLINE_FILE_BYTES).contains(&size) {
                 return Ok(Reply { text: file.read(&id)?, budget: None });
             }
-            let budget = take(budget, mib(size.div_ceil(3) * 4)).await;
+            let budget = take(budget, mib(file.cost())).await;
             let text = on_thread(move || file.read(&id)).await?;
             Ok(Reply { text, budget })
         })

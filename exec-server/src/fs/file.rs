@@ -15,7 +15,7 @@ use rustix::io::Errno;
 
 use super::{itself, nofollow};
 use crate::error::{Outcome, fs_error};
-use crate::limits::FILE_BLOCK_BYTES;
+use crate::limits::{FILE_BLOCK_BYTES, INLINE_FILE_BYTES, MAX_UNSIZED_FILE_BYTES};
 
 /// A regular file opened for reading.
 pub(crate) struct Readable {
@@ -50,7 +50,7 @@ pub(crate) fn open(path: &Path, follow: bool) -> Outcome<Readable> {
     check_type(&stat, || not_a_file(path))?;
     itself::check_read(&file).map_err(fs_error)?;
     let size = u64::try_from(stat.st_size).unwrap_or(0);
-    if size > MAX_READ_FILE_BYTES { Err(too_large()) } else { Ok(Readable { file, size }) }
+    if size > MAX_READ_FILE_BYTES { Err(too_large(MAX_READ_FILE_BYTES)) } else { Ok(Readable { file, size }) }
 }
 
 fn check_type(stat: &Stat, refusal: impl FnOnce() -> ErrorObject) -> Outcome<()> {
@@ -66,14 +66,31 @@ pub(super) fn not_a_file(path: &Path) -> ErrorObject {
     ErrorObject::invalid_request(format!("path `{}` is not a file", path.display()))
 }
 
-fn too_large() -> ErrorObject {
-    ErrorObject::invalid_request(format!("file is too large to read: limit is {MAX_READ_FILE_BYTES} bytes"))
+fn too_large(limit: u64) -> ErrorObject {
+    ErrorObject::invalid_request(format!("file is too large to read: limit is {limit} bytes"))
 }
 
 impl Readable {
     /// The descriptor, for reading block by block.
     pub(super) fn into_file(self) -> OwnedFd {
         self.file
+    }
+
+    /// Memory its content will take as base64 text.
+    pub(crate) fn cost(&self) -> usize {
+        let bytes = match self.size {
+            0 => MAX_UNSIZED_FILE_BYTES,
+            size => usize::try_from(size).unwrap_or(usize::MAX),
+        };
+        bytes.div_ceil(3).saturating_mul(4)
+    }
+
+    /// What is read at most, so that a file which grows meanwhile costs no more than was expected of it.
+    fn most(&self) -> u64 {
+        match self.size {
+            0 => MAX_UNSIZED_FILE_BYTES as u64 + 1,
+            size => size + INLINE_FILE_BYTES as u64,
+        }
     }
 
     /// The whole answer to `fs/readFile`: the file goes block by block into its base64 text, and is never held twice.
@@ -87,17 +104,18 @@ impl Readable {
         let block = FILE_BLOCK_BYTES
             .min(usize::try_from(self.size).unwrap_or(usize::MAX).max(4096).next_multiple_of(3));
         let mut buffer = vec![0; block];
-        let mut total = 0;
-        loop {
-            let length = self.fill(&mut buffer).map_err(fs_error)?;
+        let mut left = usize::try_from(self.most()).unwrap_or(usize::MAX);
+        while left > 0 {
+            let wanted = block.min(left);
+            let length = self.fill(&mut buffer[..wanted]).map_err(fs_error)?;
             append_base64(&buffer[..length], &mut text);
-            total += length as u64;
-            if total > MAX_READ_FILE_BYTES {
-                return Err(too_large());
-            }
-            if length < buffer.len() {
+            left -= length;
+            if length < wanted {
                 break;
             }
+        }
+        if left == 0 && self.size == 0 {
+            return Err(too_large(MAX_UNSIZED_FILE_BYTES as u64));
         }
         text.push_str("\"}}");
         Ok(text)
@@ -195,6 +213,25 @@ mod tests {
     #[test]
     fn a_file_of_unknown_size_is_read_to_its_end() {
         assert!(content(Path::new("/proc/self/status")).unwrap().starts_with(b"Name:"));
+    }
+
+    #[test]
+    fn a_file_that_grows_while_it_is_read_costs_no_more_than_was_expected() {
+        let dir = tempfile::tempdir().unwrap();
+        let grown = |before: &str, after: usize| {
+            let path = dir.path().join("f");
+            fs::write(&path, before).unwrap();
+            let file = open(&path, true).unwrap();
+            let length = u64::try_from(after).unwrap();
+            fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(length).unwrap();
+            let cost = file.cost();
+            file.read(&RequestId::from(1)).map(|text| (text.len(), cost)).map_err(|error| error.message)
+        };
+        let (length, cost) = grown("x", 16 << 20).unwrap();
+        assert!(length < cost + 2 * INLINE_FILE_BYTES, "{length}");
+        assert!(grown("", 16 << 20).is_ok_and(|(length, cost)| length < cost));
+        let refused = format!("file is too large to read: limit is {MAX_UNSIZED_FILE_BYTES} bytes");
+        assert_eq!(grown("", MAX_UNSIZED_FILE_BYTES + 1), Err(refused));
     }
 
     #[test]
