@@ -265,7 +265,6 @@ impl Runner<'_> {
             params.retain(|name, _| !start.without.contains(name));
         }
         let params = self.vars.expand(&params)?;
-        let process = params["processId"].as_str().unwrap_or_default().to_owned();
         let expect = match step::expectation(start.result.as_ref(), start.error.as_ref(), start.dropped)? {
             Expect::Nothing => Expect::Result(json!({"processId": start.start, "sandboxType": "none"})),
             other => other,
@@ -277,9 +276,7 @@ impl Runner<'_> {
             other => other,
         };
         let id = start.id.as_ref().map(|id| self.vars.expand(id)).transpose()?;
-        let id = id.map_or_else(|| self.conn(&start.on).map(Conn::take_id), Ok)?;
-        self.conn(&start.on)?.expect_start(&id, &process);
-        let id = self.send_request(&start.on, "process/start", Some(params), Some(id), &Map::new())?;
+        let id = self.send_request(&start.on, "process/start", Some(params), id, &Map::new())?;
         if start.pending { Ok(()) } else { self.answer(&start.on, &id, &expect, None) }
     }
 
@@ -294,6 +291,9 @@ impl Runner<'_> {
     ) -> Result<Value, String> {
         let conn = self.conn(on)?;
         let id = id.unwrap_or_else(|| conn.take_id());
+        if let Some(process) = params.as_ref().filter(|_| method == "process/start") {
+            conn.expect_start(&id, process["processId"].as_str().unwrap_or_default());
+        }
         let mut request = extra.clone();
         request.insert("id".into(), id.clone());
         request.insert("method".into(), method.into());
