@@ -50,6 +50,11 @@ impl ProcessLog {
         !self.early.is_empty()
     }
 
+    /// Whether there was output after `exited`.
+    pub(crate) fn late_output(&self) -> bool {
+        self.events.iter().skip_while(|event| **event != "exited").any(|event| *event == "output")
+    }
+
     /// Adds a `process/…` notification, and those that waited for it. `Ok(false)`: it came out of order.
     pub(crate) fn add(&mut self, note: &Value) -> Result<bool, String> {
         let seq =
