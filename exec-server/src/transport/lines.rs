@@ -22,8 +22,9 @@ const WRITE_BYTES: usize = 128 << 10;
 pub(crate) struct Lines<R, W> {
     reader: R,
     writer: W,
-    /// Received, not yet a whole line; up to `searched` there is no line feed.
+    /// Received. Lines up to `start` have been taken, and from there to `searched` there is no line feed.
     received: Vec<u8>,
+    start: usize,
     searched: usize,
     buffer: Box<[u8]>,
     ended: bool,
@@ -38,6 +39,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Lines<R, W> {
             reader,
             writer,
             received: Vec::new(),
+            start: 0,
             searched: 0,
             buffer: vec![0; READ_BYTES].into_boxed_slice(),
             ended: false,
@@ -46,21 +48,23 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Lines<R, W> {
         }
     }
 
-    /// The next line without its line feed; at the end of the stream also an unfinished one.
+    /// The next line without its line feed; at the end of the stream also an unfinished one. What is behind it stays
+    /// where it is: of many short lines that came together, none is paid for by the others.
     fn take_line(&mut self) -> Option<Vec<u8>> {
         let end = self.received[self.searched..].iter().position(|byte| *byte == b'\n');
         match end.map(|end| self.searched + end) {
-            Some(end) => {
-                let rest = self.received.split_off(end + 1);
-                let mut line = std::mem::replace(&mut self.received, rest);
+            Some(end) if self.start == 0 && end + 1 == self.received.len() => {
+                let mut line = self.take_rest();
                 line.pop();
-                self.searched = 0;
                 Some(line)
             }
-            None if self.ended && !self.received.is_empty() => {
-                self.searched = 0;
-                Some(std::mem::take(&mut self.received))
+            Some(end) => {
+                let line = self.received[self.start..end].to_vec();
+                self.start = end + 1;
+                self.searched = self.start;
+                Some(line)
             }
+            None if self.ended && self.start < self.received.len() => Some(self.take_rest()),
             None => {
                 self.searched = self.received.len();
                 None
@@ -68,7 +72,20 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Lines<R, W> {
         }
     }
 
+    fn take_rest(&mut self) -> Vec<u8> {
+        self.drop_taken();
+        self.searched = 0;
+        std::mem::take(&mut self.received)
+    }
+
+    fn drop_taken(&mut self) {
+        self.received.drain(..self.start);
+        self.searched -= self.start;
+        self.start = 0;
+    }
+
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        self.drop_taken();
         let mut buffer = ReadBuf::new(&mut self.buffer);
         ready!(Pin::new(&mut self.reader).poll_read(cx, &mut buffer))?;
         self.received.extend_from_slice(buffer.filled());
@@ -105,7 +122,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Transport for Lines<R, W> {
                     Err(error) => Incoming::Garbled(error.to_string()),
                 });
             }
-            if self.ended || self.received.len() > MAX_MESSAGE_BYTES {
+            if self.ended || self.received.len() - self.start > MAX_MESSAGE_BYTES {
                 return Poll::Ready(Incoming::Ended);
             }
             self.ended = !matches!(ready!(self.poll_read(cx)), Ok(1..));
@@ -171,6 +188,23 @@ mod tests {
             let ((), seen) = tokio::join!(send, receive);
             assert_eq!(seen, [r#"{"a":1}"#, "{\"b\":2}\r", "garbled", "last"]);
         }
+    }
+
+    #[test]
+    fn taking_a_line_does_not_move_what_is_behind_it() {
+        let mut lines = Lines::new(tokio::io::empty(), tokio::io::sink());
+        lines.received = b"one\n\ntwo\nthr".to_vec();
+        let place = lines.received.as_ptr();
+        for line in [&b"one"[..], b"", b"two"] {
+            assert_eq!(lines.take_line().as_deref(), Some(line));
+            assert_eq!(lines.received.as_ptr(), place);
+        }
+        assert_eq!(lines.take_line(), None);
+        lines.received.extend(b"ee\n");
+        assert_eq!(lines.take_line().as_deref(), Some(&b"three"[..]));
+        lines.ended = true;
+        lines.received.extend(b"four");
+        assert_eq!((lines.take_line().as_deref(), lines.take_line()), (Some(&b"four"[..]), None));
     }
 
     #[tokio::test(flavor = "current_thread")]
