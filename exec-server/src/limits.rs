@@ -25,8 +25,9 @@ pub(crate) const MAX_RUNNING_PROCESSES: usize = 16_384;
 /// Ended processes that can still be read; beyond it the oldest vanish before their time to live.
 pub(crate) const MAX_CLOSED_PROCESSES: usize = 16_384;
 
-/// Output retained for ended processes of one session, all together; beyond it the oldest vanish early.
-pub(crate) const MAX_CLOSED_OUTPUT_BYTES: usize = 64 << 20;
+/// Memory held for ended processes of one session, all together: output, and ids of writes. Beyond it the oldest vanish
+/// early.
+pub(crate) const MAX_CLOSED_BYTES: usize = 64 << 20;
 
 /// Chunks retained for one process besides the byte bound: single-byte chunks must not cost a multiple of their size.
 pub(crate) const MAX_RETAINED_CHUNKS: usize = 32_768;
@@ -60,6 +61,9 @@ pub(crate) const STDIN_QUEUE_WRITES: u32 = 128;
 
 /// `writeId`s remembered for one process, newest kept. The original remembers at least 3000 (SPEC 7.5).
 pub(crate) const MAX_WRITE_IDS: usize = 8192;
+
+/// Memory one of them takes besides its text: a counted string, and its places in a set and in a queue.
+pub(crate) const WRITE_ID_OVERHEAD_BYTES: usize = 80;
 
 /// Longest `writeId`; clients count.
 pub(crate) const MAX_WRITE_ID_BYTES: usize = 256;

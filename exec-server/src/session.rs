@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep_until};
 use uuid::Uuid;
 
 use crate::error::Outcome;
-use crate::limits::{MAX_CLOSED_OUTPUT_BYTES, MAX_CLOSED_PROCESSES, MAX_SESSIONS};
+use crate::limits::{MAX_CLOSED_BYTES, MAX_CLOSED_PROCESSES, MAX_SESSIONS};
 use crate::outgoing::Outgoing;
 use crate::process::Process;
 
@@ -70,8 +70,7 @@ impl Session {
         let deadline = Instant::now() + CLOSED_PROCESS_TTL;
         self.closed.borrow_mut().push_back((deadline, Rc::clone(process)));
         self.closed_bytes.set(self.closed_bytes.get() + process.retained());
-        while self.closed.borrow().len() > MAX_CLOSED_PROCESSES
-            || self.closed_bytes.get() > MAX_CLOSED_OUTPUT_BYTES
+        while self.closed.borrow().len() > MAX_CLOSED_PROCESSES || self.closed_bytes.get() > MAX_CLOSED_BYTES
         {
             self.forget_oldest();
         }

@@ -71,9 +71,10 @@ impl Process {
         matches!(self.wiring, Wiring::Terminal(_))
     }
 
-    /// Output bytes still held.
+    /// Memory that is still held: output, and the ids of writes.
     pub(crate) fn retained(&self) -> usize {
-        self.log.borrow().retained()
+        let ids = self.stdin.borrow().as_deref().map_or(0, Stdin::remembered);
+        self.log.borrow().retained() + ids
     }
 
     /// Called once, when the child has been reaped.

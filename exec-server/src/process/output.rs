@@ -100,9 +100,9 @@ impl OutputLog {
         self.exited.is_some()
     }
 
-    /// Retained output bytes.
+    /// Memory that holds what is retained.
     pub(crate) fn retained(&self) -> usize {
-        self.bytes.len()
+        self.bytes.len() + self.chunks.len() * size_of::<Retained>()
     }
 
     /// Whether `read` has something newer than `after`, or nothing will ever come: a long poll ends (SPEC 7.4).
@@ -230,7 +230,7 @@ mod tests {
                             kept -= 1;
                             size += all[kept].2.len();
                         }
-                        prop_assert_eq!(log.retained(), size);
+                        prop_assert_eq!(log.retained(), size + (all.len() - kept) * size_of::<Retained>());
                         let wanted: Vec<_> = all[kept..].iter().filter(|(seq, ..)| *seq > after).collect();
                         // Who waits is woken for exactly what a read would show.
                         prop_assert_eq!(log.has_news(after), !wanted.is_empty() || exit > after);

@@ -17,7 +17,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::{AbortHandle, spawn_local};
 
-use crate::limits::{MAX_WRITE_IDS, STDIN_QUEUE_BYTES, STDIN_QUEUE_WRITES};
+use crate::limits::{MAX_WRITE_IDS, STDIN_QUEUE_BYTES, STDIN_QUEUE_WRITES, WRITE_ID_OVERHEAD_BYTES};
 
 /// What a write costs at least, so that the number of queued writes is bounded as well.
 const LEAST_COST: u32 = STDIN_QUEUE_BYTES / STDIN_QUEUE_WRITES;
@@ -96,6 +96,11 @@ impl Stdin {
         write_id.is_some_and(|id| self.written.borrow().contains(id))
     }
 
+    /// Memory that remembered ids take.
+    pub(crate) fn remembered(&self) -> usize {
+        self.written.borrow().memory
+    }
+
     /// The child has exited: nothing more is taken. What is queued is still written, and the pipe stays open: children
     /// it left behind may read on.
     pub(crate) fn refuse(&self) {
@@ -140,6 +145,7 @@ async fn write_all(descriptor: &AsyncFd<OwnedFd>, mut bytes: &[u8]) -> io::Resul
 struct WriteIds {
     known: HashSet<Rc<str>>,
     order: VecDeque<Rc<str>>,
+    memory: usize,
 }
 
 impl WriteIds {
@@ -152,13 +158,19 @@ impl WriteIds {
         if !self.known.insert(Rc::clone(&id)) {
             return;
         }
+        self.memory += cost(&id);
         self.order.push_back(id);
         if self.order.len() > MAX_WRITE_IDS
             && let Some(oldest) = self.order.pop_front()
         {
             self.known.remove(&oldest);
+            self.memory -= cost(&oldest);
         }
     }
+}
+
+fn cost(id: &str) -> usize {
+    id.len() + WRITE_ID_OVERHEAD_BYTES
 }
 
 #[cfg(test)]
@@ -268,5 +280,7 @@ mod tests {
         }
         assert!(!ids.contains("0") && ids.contains("1") && ids.contains(&MAX_WRITE_IDS.to_string()));
         assert_eq!(ids.known.len(), MAX_WRITE_IDS);
+        let memory: usize = ids.order.iter().map(|id| cost(id)).sum();
+        assert_eq!(ids.memory, memory);
     }
 }
