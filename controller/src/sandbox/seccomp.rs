@@ -134,6 +134,10 @@ const NAMESPACES: [i32; 7] = [
 /// Personalities one may choose: the normal one, and without address randomisation (gdb); all ones only asks.
 const PERSONALITIES: [u64; 3] = [0, 0x004_0000, 0xffff_ffff];
 
+/// The second kind of lease, newer than the libc crate. While a command holds either, whoever opens the file waits for
+/// it, `lease-break-time` long: the host in the workspace, and the exec-server when it starts a program there.
+const F_SETDELEG: i32 = libc::F_SETLEASE + 16;
+
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
 /// The programs, in the form the kernel takes: eight bytes an instruction.
@@ -188,6 +192,8 @@ fn refused(options: Options) -> Result<Rules, seccompiler::BackendError> {
     // The kernel reads these commands as 32 bits; bits above must not hide them.
     let injections = [libc::TIOCSTI, libc::TIOCLINUX];
     rules.insert(libc::SYS_ioctl, any(injections.iter().map(|command| vec![is(1, *command)]))?);
+    let leases = [libc::F_SETLEASE, F_SETDELEG].map(|command| vec![is(1, u64::from(command.unsigned_abs()))]);
+    rules.insert(libc::SYS_fcntl, any(leases.into_iter())?);
     let namespace = |flag: &i32| vec![has(0, u64::from(flag.unsigned_abs()))];
     rules.insert(libc::SYS_clone, any(NAMESPACES.iter().map(namespace))?);
     let foreign = PERSONALITIES.map(|persona| (0, Len::Dword, Op::Ne, persona));

@@ -85,6 +85,17 @@ fn terminal_injection_is_refused_whatever_the_high_bits() {
 }
 
 #[test]
+fn nobody_is_made_to_wait_for_a_lease() {
+    for command in [libc::F_SETLEASE, F_SETDELEG].map(|command| u64::from(command.unsigned_abs())) {
+        assert_eq!(check(libc::SYS_fcntl, &[3, command, 1]), libc::EPERM);
+        assert_eq!(check(libc::SYS_fcntl, &[3, command | 0xdead_0000_0000, 1]), libc::EPERM);
+    }
+    for command in [libc::F_GETLEASE, libc::F_SETLK, libc::F_DUPFD_CLOEXEC, libc::F_ADD_SEALS] {
+        assert_eq!(check(libc::SYS_fcntl, &[3, u64::from(command.unsigned_abs())]), 0);
+    }
+}
+
+#[test]
 fn threads_start_and_namespaces_do_not() {
     let thread = libc::CLONE_VM | libc::CLONE_FS | libc::CLONE_THREAD | libc::CLONE_SIGHAND;
     assert_eq!(check(libc::SYS_clone, &[u64::from(thread.unsigned_abs())]), 0);

@@ -44,6 +44,7 @@ const CALLS: &[(&str, i64, &[Arg<'static>])] = &[
     ("kexec_file_load", libc::SYS_kexec_file_load, &[NO_FD, NO_FD, Number(0), NOTHING, Number(0)]),
     ("kexec_load", libc::SYS_kexec_load, &[NOTHING, Number(0), NOTHING, Number(0)]),
     ("keyctl", libc::SYS_keyctl, &[Number(0), Number(-3), Number(0)]),
+    ("lease", libc::SYS_fcntl, &[NO_FD, Number(libc::F_SETLEASE as i64), Number(libc::F_WRLCK as i64)]),
     ("lookup_dcookie", libc::SYS_lookup_dcookie, &[Number(0), NOTHING, Number(0)]),
     ("lsm_get_self_attr", SYS_LSM_GET_SELF_ATTR, &[Number(100), NOTHING, NOTHING, Number(0)]),
     ("mbind", libc::SYS_mbind, &[NOTHING, Number(0), Number(0), NOTHING, Number(0), Number(0)]),

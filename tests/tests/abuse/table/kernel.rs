@@ -65,6 +65,7 @@ pub(crate) const CALLS: &[Probe] = &[
     probe("call kexec_file_load", "EPERM"),
     probe("call kexec_load", "EPERM"),
     probe("call keyctl", "EPERM").unconfined("ok"),
+    probe("call lease", "EPERM").unconfined("EBADF"),
     probe("call lookup_dcookie", "EPERM"),
     probe("call lsm_get_self_attr", "ENOSYS"),
     probe("call mbind", "EPERM").unconfined("ok|EINVAL"),
