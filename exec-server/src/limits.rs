@@ -3,9 +3,11 @@
 
 use std::time::Duration;
 
-/// Connections that have not finished their HTTP upgrade. Beyond it no more are accepted until one has finished or
-/// run into `UPGRADE_TIMEOUT`.
+/// Connections that have not finished their HTTP upgrade. Beyond it the oldest gives way.
 pub(crate) const MAX_PENDING_HANDSHAKES: usize = 32;
+
+/// Time a handshake has before it may have to give way. An honest one takes milliseconds.
+pub(crate) const HANDSHAKE_GRACE: Duration = Duration::from_millis(100);
 
 /// Requests answered on one connection without an upgrade.
 pub(crate) const MAX_REQUESTS_BEFORE_UPGRADE: usize = 16;

@@ -1,8 +1,10 @@
 //! The front door: accepting sockets and the HTTP request in front of a WebSocket (SPEC 1.2, 1.3).
 //!
 //! Invariant: before a token has been checked a peer gets 8 KiB and 5 s, and only `MAX_PENDING_HANDSHAKES` of them at
-//! one time.
+//! one time. The oldest of these gives way to a new one, but not before `HANDSHAKE_GRACE`: peers that say nothing hold
+//! nobody up, and whoever speaks at once is heard.
 
+use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -11,13 +13,15 @@ use legion_protocol::limits::{MAX_UPGRADE_HEAD_BYTES, UPGRADE_TIMEOUT};
 use legion_protocol::upgrade::{HeadError, RequestHead, kept_response, plain_response, switching_response};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::Semaphore;
-use tokio::task::spawn_local;
-use tokio::time::{sleep, timeout};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::{AbortHandle, spawn_local};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 
 use crate::connection;
-use crate::limits::{ACCEPT_RETRY, MAX_CONNECTIONS, MAX_PENDING_HANDSHAKES, MAX_REQUESTS_BEFORE_UPGRADE};
+use crate::limits::{
+    ACCEPT_RETRY, HANDSHAKE_GRACE, MAX_CONNECTIONS, MAX_PENDING_HANDSHAKES, MAX_REQUESTS_BEFORE_UPGRADE,
+};
 use crate::server::Server;
 use crate::transport::websocket::WebSocket;
 
@@ -32,25 +36,21 @@ pub(crate) enum Listener {
 impl Listener {
     /// Accepts connections for ever.
     pub(crate) async fn run(self, server: Rc<Server>) {
-        let handshakes = Arc::new(Semaphore::new(MAX_PENDING_HANDSHAKES));
+        let mut pending = Pending::new();
         loop {
-            // Never closed, so this only waits.
-            let permit = Arc::clone(&handshakes).acquire_owned().await.ok();
             let accepted = match &self {
                 Self::Tcp(listener) => match listener.accept().await {
                     Ok((stream, peer)) => {
                         // Without it a small answer waits for the peer's delayed acknowledgement (SPEC 15.1).
                         let _ = stream.set_nodelay(true);
-                        let server = Rc::clone(&server);
-                        spawn_local(async move { open(server, stream, &peer.to_string(), permit).await });
+                        pending.enter(Rc::clone(&server), stream, peer.to_string()).await;
                         Ok(())
                     }
                     Err(error) => Err(error),
                 },
                 Self::Unix(listener) => match listener.accept().await {
                     Ok((stream, _)) => {
-                        let server = Rc::clone(&server);
-                        spawn_local(async move { open(server, stream, "unix", permit).await });
+                        pending.enter(Rc::clone(&server), stream, "unix".to_owned()).await;
                         Ok(())
                     }
                     Err(error) => Err(error),
@@ -63,30 +63,72 @@ impl Listener {
     }
 }
 
-/// One connection from its first byte to its end. `pending` is given back when the handshake is over.
-async fn open<S, P>(server: Rc<Server>, mut stream: S, peer: &str, pending: P)
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-{
-    // Otherwise it was answered differently, was too slow, or is gone.
-    let Ok(Ok(Some(early))) = timeout(UPGRADE_TIMEOUT, upgrade(&server, &mut stream)).await else { return };
-    drop(pending);
-    let _counted = Counted::new(&server);
-    let socket = WebSocket::new(stream, early, peer).await;
-    connection::serve(Rc::clone(&server), socket).await;
+/// The handshakes of one listener.
+struct Pending {
+    places: Arc<Semaphore>,
+    /// Oldest first, with the time each began; those that are over are dropped when the next one begins.
+    begun: VecDeque<(Instant, AbortHandle)>,
 }
 
-/// Counts an open connection.
-struct Counted<'a>(&'a Server);
+impl Pending {
+    fn new() -> Self {
+        Self { places: Arc::new(Semaphore::new(MAX_PENDING_HANDSHAKES)), begun: VecDeque::new() }
+    }
 
-impl<'a> Counted<'a> {
-    fn new(server: &'a Server) -> Self {
-        server.connections.set(server.connections.get() + 1);
-        Self(server)
+    /// Serves a peer that was accepted just now, once there is a place for its handshake.
+    async fn enter<S>(&mut self, server: Rc<Server>, stream: S, peer: String)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + 'static,
+    {
+        let place = self.place().await;
+        let handshake = spawn_local(open(server, stream, peer, place));
+        self.begun.push_back((Instant::now(), handshake.abort_handle()));
+    }
+
+    /// Waits until a handshake is over, or the oldest one has had its time and is dropped. The semaphore is never
+    /// closed, so there is always a place in the end.
+    async fn place(&mut self) -> Option<OwnedSemaphorePermit> {
+        self.begun.retain(|(_, handshake)| !handshake.is_finished());
+        let place = Arc::clone(&self.places).acquire_owned();
+        tokio::pin!(place);
+        if let Some((since, oldest)) = self.begun.front() {
+            tokio::select! {
+                biased;
+                place = &mut place => return place.ok(),
+                () = sleep_until(*since + HANDSHAKE_GRACE) => oldest.abort(),
+            }
+        }
+        place.await.ok()
     }
 }
 
-impl Drop for Counted<'_> {
+/// One connection up to the end of its handshake; what comes then is a task of its own. The place is given back with
+/// this one.
+async fn open<S>(server: Rc<Server>, mut stream: S, peer: String, _place: Option<OwnedSemaphorePermit>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + 'static,
+{
+    // Otherwise it was answered differently, was too slow, or is gone.
+    let Ok(Ok(Some(early))) = timeout(UPGRADE_TIMEOUT, upgrade(&server, &mut stream)).await else { return };
+    let counted = Counted::new(&server);
+    spawn_local(async move {
+        let socket = WebSocket::new(stream, early, &peer).await;
+        connection::serve(server, socket).await;
+        drop(counted);
+    });
+}
+
+/// Counts an open connection.
+struct Counted(Rc<Server>);
+
+impl Counted {
+    fn new(server: &Rc<Server>) -> Self {
+        server.connections.set(server.connections.get() + 1);
+        Self(Rc::clone(server))
+    }
+}
+
+impl Drop for Counted {
     fn drop(&mut self) {
         self.0.connections.set(self.0.connections.get().saturating_sub(1));
     }

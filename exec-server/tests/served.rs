@@ -5,6 +5,7 @@ mod harness;
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
     use std::os::unix::process::ExitStatusExt;
     use std::time::Duration;
 
@@ -35,6 +36,17 @@ mod tests {
         for (token, status) in [(None, 401), (Some("other"), 401), (Some(""), 401)] {
             assert_eq!(Client::connect(&server, token).await.err(), Some(status), "{token:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_crowd_that_says_nothing_does_not_hold_up_who_speaks() {
+        let server = Server::start();
+        let silent: Vec<_> = (0..100).map(|_| server.silent_peer()).collect();
+        assert!(Client::connect(&server, Some(TOKEN)).await.is_ok());
+        // The oldest have been sent away to make places, so that those who came last are within their time still. Without
+        // that, places are made by the end of that time only, for 32 at once.
+        let gone: Vec<bool> = silent.iter().map(|peer| (&*peer).read(&mut [0]).is_ok()).collect();
+        assert_eq!(gone, [vec![true; 69], vec![false; 31]].concat());
     }
 
     #[tokio::test]

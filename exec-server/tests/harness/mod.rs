@@ -82,6 +82,13 @@ impl Server {
         Pid::from_child(&self.child)
     }
 
+    /// A connection that says nothing. Reading from it does not wait; it succeeds once the server has closed it.
+    pub(crate) fn silent_peer(&self) -> std::os::unix::net::UnixStream {
+        let peer = std::os::unix::net::UnixStream::connect(&self.socket).unwrap();
+        peer.set_nonblocking(true).unwrap();
+        peer
+    }
+
     pub(crate) fn cut_lifeline(&mut self) {
         self.lifeline = None;
     }
