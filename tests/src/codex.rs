@@ -105,7 +105,7 @@ impl<'a> Codex<'a> {
         self.scratch.write("codex/config.toml", config(&model.base_url()));
         let mut command = self.scratch.command(self.version.program());
         // Codex keeps things of all its runs in the temporary directory.
-        command.env("CODEX_HOME", &codex_home).env("TMPDIR", self.scratch.root().join("tmp"));
+        command.env("CODEX_HOME", &codex_home).env("TMPDIR", self.scratch.tmp());
         for (name, value) in &self.extra_env {
             command.env(name, value);
         }

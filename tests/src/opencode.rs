@@ -23,8 +23,9 @@ pub fn install(scratch: &Scratch) {
     let program = scratch.root().join(PROGRAMS).join("opencode");
     scratch.make_directory(PROGRAMS);
     // A link where the file system allows one; it is a large file.
-    let linked = fs::hard_link(clients::opencode(), &program);
-    linked.or_else(|_| fs::copy(clients::opencode(), &program).map(drop)).expect("OpenCode can be copied");
+    if fs::hard_link(clients::opencode(), &program).is_err() {
+        scratch.copy_program(&clients::opencode(), program);
+    }
 }
 
 /// A configuration with the mock as a provider of two models, `mock/m` and one of the kind that gets `apply_patch`.
@@ -39,10 +40,21 @@ pub fn provider(base_url: &str) -> Value {
     })
 }
 
+/// What plugins and tools in these directories may import is there: OpenCode would get it from the registry of npm, and
+/// wait for that, before it loads any.
+pub fn has_dependencies(scratch: &Scratch, directories: &[&str]) {
+    let lock = json!({ "packages": { "": { "dependencies": { "@opencode-ai/plugin": "*" } } } });
+    for directory in directories {
+        scratch.make_directory(format!("{directory}/node_modules"));
+        scratch.write(format!("{directory}/package-lock.json"), lock.to_string());
+    }
+}
+
 /// OpenCode as it is, in the test's workspace.
 pub fn plain(scratch: &Scratch, args: &[&str]) -> Command {
     let mut command = scratch.command(scratch.root().join(PROGRAMS).join("opencode"));
-    command.args(args).current_dir(scratch.workspace());
+    // It unpacks its libraries into the temporary directory, and leaves them there.
+    command.env("TMPDIR", scratch.tmp()).args(args).current_dir(scratch.workspace());
     command
 }
 

@@ -45,7 +45,7 @@ impl Original {
         let mut command = scratch.command(version.program());
         command
             .env("CODEX_HOME", scratch.root().join("original-home"))
-            .env("TMPDIR", scratch.root().join("tmp"))
+            .env("TMPDIR", scratch.tmp())
             .args(["exec-server", "--listen", "ws://127.0.0.1:0"])
             .args(flags);
         let mut child = Child::spawn("codex exec-server", command);
@@ -65,7 +65,9 @@ impl Original {
         Reach::Program {
             program: CodexVersion::V0_171.program(),
             args: ["exec-server", "--listen", "stdio"].map(str::to_owned).to_vec(),
-            env: vec![("CODEX_HOME".to_owned(), home.display().to_string())],
+            env: [("CODEX_HOME", home), ("TMPDIR", scratch.tmp())]
+                .map(|(name, path)| (name.to_owned(), path.display().to_string()))
+                .to_vec(),
         }
     }
 }

@@ -103,11 +103,36 @@ impl Scratch {
         self.identity.own(&path);
     }
 
+    /// A program of the test's own at `relative`. Another process copies it: a descriptor of ours that is open for writing
+    /// would be in whatever the tests beside this one start, and a file that is open for writing cannot be run.
+    pub fn copy_program(&self, program: &Path, relative: impl AsRef<Path>) -> PathBuf {
+        let path = self.root.join(relative);
+        self.make_directory(path.parent().expect("a file has a parent"));
+        let copied = std::process::Command::new("cp").arg(program).arg(&path).status();
+        assert!(copied.is_ok_and(|status| status.success()), "cannot copy {}", program.display());
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("it is ours");
+        self.identity.own(&path);
+        path
+    }
+
+    /// Makes the workspace a git repository of the test's user: clients look for their project's files no further up, where
+    /// those of the host are.
+    pub fn git_init(&self) {
+        let mut git = self.command("git");
+        git.args(["init", "--quiet"]).arg(self.workspace());
+        assert!(git.into_std().status().is_ok_and(|status| status.success()), "git cannot be run");
+    }
+
     /// Makes a FIFO at `relative`: the way a command inside tells the test, and waits for it, without a timer.
     pub fn fifo(&self, relative: impl AsRef<Path>) -> Fifo {
         let fifo = Fifo::make(self.root.join(relative));
         self.identity.own(fifo.path());
         fifo
+    }
+
+    /// The temporary directory, for what would leave things in that of the host.
+    pub fn tmp(&self) -> PathBuf {
+        self.root.join("tmp")
     }
 
     /// A command that runs as the test's user with nothing of our environment: home, state and run-time

@@ -3,10 +3,12 @@
 //! Invariant: people run Legion as an ordinary user, so when the tests run as root (CI, containers) every child
 //! drops to `LEGION_TEST_USER` unless a test asks for [`Identity::Root`] by name.
 
+use std::fs::File;
 use std::os::unix::fs::chown;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use rustix::fs::{FlockOperation, flock};
 use tokio::process::Command;
 
 use crate::settings::settings;
@@ -29,6 +31,8 @@ pub struct Account {
     pub uid: u32,
     /// Numeric primary group id.
     pub gid: u32,
+    /// Home directory.
+    home: PathBuf,
 }
 
 /// Whether the test process itself is root.
@@ -45,7 +49,7 @@ impl Identity {
     /// The account behind this identity.
     pub fn account(self) -> Account {
         match self {
-            Self::Root => Account { name: "root".to_owned(), uid: 0, gid: 0 },
+            Self::Root => Account { name: "root".to_owned(), uid: 0, gid: 0, home: "/root".into() },
             Self::User => test_account().clone(),
         }
     }
@@ -74,14 +78,30 @@ fn test_account() -> &'static Account {
         let uid = rustix::process::geteuid().as_raw();
         if we_are_root() {
             let name = &settings().user;
-            find_account(|entry| &entry.name == name).unwrap_or_else(|| {
+            let account = find_account(|entry| &entry.name == name).unwrap_or_else(|| {
                 panic!("no user {name}: run scripts/test, or `useradd -m -s /bin/bash {name}`")
-            })
+            });
+            share(&account.home);
+            account
         } else {
             let gid = rustix::process::getegid().as_raw();
-            find_account(|entry| entry.uid == uid).unwrap_or(Account { name: uid.to_string(), uid, gid })
+            find_account(|entry| entry.uid == uid).unwrap_or(Account {
+                name: uid.to_string(),
+                uid,
+                gid,
+                home: "/".into(),
+            })
         }
     })
+}
+
+/// Holds a lock on the home of the test's user as long as this process lives: `scripts/test` looks for what was left behind
+/// when nobody holds it.
+fn share(home: &Path) {
+    static HELD: OnceLock<File> = OnceLock::new();
+    let file = File::open(home).unwrap_or_else(|error| panic!("cannot open {}: {error}", home.display()));
+    flock(&file, FlockOperation::LockShared).expect("the lock is not held for long");
+    HELD.set(file).expect("there is one test account");
 }
 
 fn find_account(wanted: impl Fn(&Account) -> bool) -> Option<Account> {
@@ -94,5 +114,6 @@ fn parse_account(line: &str) -> Option<Account> {
     let name = fields.next()?.to_owned();
     let uid = fields.nth(1)?.parse().ok()?;
     let gid = fields.next()?.parse().ok()?;
-    Some(Account { name, uid, gid })
+    let home = fields.nth(1)?.into();
+    Some(Account { name, uid, gid, home })
 }

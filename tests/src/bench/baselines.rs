@@ -77,7 +77,7 @@ impl PerCommand {
             command
                 .args(self.args)
                 .env("CODEX_HOME", scratch.root().join("original-home"))
-                .env("TMPDIR", scratch.root().join("tmp"))
+                .env("TMPDIR", scratch.tmp())
                 .current_dir(scratch.workspace());
             timed(&mut command.into_std())
         })

@@ -130,7 +130,14 @@ fn original(environment: &Environment, here: &Path, base: &Path) -> Result<PathB
             "none of {candidates:?} exists; run npm ci in tests/clients or set LEGION_CODEX_BIN"
         ));
     };
-    let output = Command::new(program).arg("--version").output().map_err(|e| e.to_string())?;
+    // Whatever it is asked, it links its helpers into its home.
+    let output = Command::new(program)
+        .arg("--version")
+        .env_clear()
+        .env("CODEX_HOME", base.join("version"))
+        .env("TMPDIR", base)
+        .output()
+        .map_err(|e| e.to_string())?;
     let version = String::from_utf8_lossy(&output.stdout);
     if version.trim().rsplit(' ').next() != Some(ORIGINAL_VERSION) {
         return Err(format!(

@@ -43,7 +43,7 @@ pub(crate) fn command(scratch: &Scratch, args: &[&str]) -> Command {
     command
         .args(args)
         .env("PATH", format!("{}:/usr/bin:/bin", program.parent().unwrap().display()))
-        .env("TMPDIR", scratch.root().join("tmp"))
+        .env("TMPDIR", scratch.tmp())
         .current_dir(scratch.workspace());
     command
 }
