@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::net::TcpListener;
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 
@@ -202,9 +202,7 @@ fn look_for_traps(dir: &Path, complaints: &mut Vec<String>) {
 
 /// The files of a scene.
 async fn furnish(scratch: &Scratch) {
-    let mut git = scratch.command("git");
-    git.args(["init", "--quiet"]).arg(scratch.workspace());
-    Child::spawn("git init", git).finish().await.assert_success();
+    scratch.git_init();
     for path in [".env", ".env.example", "nested/deep/.env.local"] {
         scratch.write(Path::new("workspace").join(path), SECRET_FILE);
     }
@@ -232,9 +230,7 @@ async fn furnish(scratch: &Scratch) {
     ] {
         symlink(target, scratch.workspace().join(name)).unwrap();
     }
-    let probe = fs::read(env!("CARGO_BIN_EXE_abuse-probe")).unwrap();
-    let probe = scratch.write("workspace/abuse-probe", probe);
-    fs::set_permissions(probe, fs::Permissions::from_mode(0o755)).unwrap();
+    scratch.copy_program(Path::new(env!("CARGO_BIN_EXE_abuse-probe")), "workspace/abuse-probe");
     let env_file = scratch.write("secrets.env", format!("ABUSE_TOKEN={SECRET}\n"));
     let controller = format!("[controller]\nenv_file = {:?}\n", env_file.display().to_string());
     legion::configure(scratch, &(controller + PERSONAS));

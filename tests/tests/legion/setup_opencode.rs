@@ -29,6 +29,7 @@ async fn opencode_has_the_tools_of_legion() {
     let model = MockModel::start(script).await;
     let scratch = Scratch::new();
     opencode::install(&scratch);
+    scratch.git_init();
     // What the user has decided before, in a file of their own.
     let mut own = opencode::provider(&model.base_url());
     own["permission"] = json!({ "*": "allow", "bash": "allow", "webfetch": "allow" });

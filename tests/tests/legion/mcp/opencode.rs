@@ -36,6 +36,7 @@ fn spawn(scratch: &Scratch, model: &MockModel) -> Child {
     config["mcp"] = json!({ "legion": legion });
     scratch.write("config/opencode/opencode.json", config.to_string());
     opencode::install(scratch);
+    scratch.git_init();
     let command = opencode::plain(scratch, &["run", "Do what the script says."]);
     Child::spawn("opencode", command)
 }

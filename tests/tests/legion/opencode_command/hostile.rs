@@ -45,7 +45,7 @@ fn trap(scratch: &Scratch) {
     scratch.write("outside/secret", "outside-7402");
     symlink(scratch.outside().join("secret"), scratch.workspace().join("AGENTS.md")).unwrap();
     symlink(scratch.home(), scratch.workspace().join("home")).unwrap();
-    std::process::Command::new("git").args(["init", "-q"]).current_dir(scratch.workspace()).status().unwrap();
+    scratch.git_init();
 }
 
 fn marks(scratch: &Scratch) -> Vec<&'static str> {
@@ -75,6 +75,7 @@ async fn without_legion_it_does() {
     let model = MockModel::start(Script::new().item(say("done"))).await;
     let scratch = user_of(&model);
     trap(&scratch);
+    opencode::has_dependencies(&scratch, &["config/opencode", "home/.opencode", "workspace/.opencode"]);
     Child::spawn("opencode", opencode::plain(&scratch, &["run", "Say done."]))
         .finish()
         .await

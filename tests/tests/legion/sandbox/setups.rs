@@ -5,7 +5,6 @@
 
 use std::fs;
 use std::net::TcpListener;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use legion_tests::audit::Audit;
@@ -160,8 +159,7 @@ async fn codex_in_one_sandbox_and_its_commands_in_another() {
     let scratch = Scratch::new();
     legion::configure(&scratch, &(shipped("codex-client.toml") + &shipped("codex-exec.toml")));
     // Where a user's own programs are; the toolchains show it.
-    let codex = scratch.write("home/.local/bin/codex", fs::read(CodexVersion::V0_171.program()).unwrap());
-    fs::set_permissions(&codex, fs::Permissions::from_mode(0o755)).unwrap();
+    let codex = scratch.copy_program(&CodexVersion::V0_171.program(), "home/.local/bin/codex");
     scratch.write("workspace/whole.txt", "of the whole project\n");
     scratch.write("workspace/output/shown.txt", "shown to the client\n");
     let secret = scratch.write("outside/secret", "outside-secret-3310").display().to_string();
