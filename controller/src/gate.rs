@@ -9,8 +9,7 @@ pub mod recorded;
 
 use legion_protocol::method::{Direction, Guard};
 use legion_protocol::object::{ProcessIdOnly, params};
-use legion_protocol::{ErrorObject, Head, Method, RequestId, fs, process, session};
-use serde_json::value::RawValue;
+use legion_protocol::{ErrorObject, Frame, Head, Method, Params, RequestId, fs, process, session};
 
 use crate::audit::record::Object;
 use crate::audit::redact::Redactor;
@@ -100,7 +99,8 @@ pub struct Decided {
 impl Judge<'_> {
     /// Judges one frame.
     pub fn judge(&self, text: &str) -> Ruling {
-        match Head::parse(text) {
+        let frame = Frame::new(text);
+        match frame.head() {
             Ok(Head::Request { id, method, params }) => self.request(id, &method, params),
             Ok(Head::Notification { method, .. }) => match Method::from_name(&method) {
                 Some(method) if method.direction() == Direction::ClientNotification => {
@@ -124,7 +124,7 @@ impl Judge<'_> {
         }
     }
 
-    fn request(&self, id: RequestId, name: &str, raw: Option<&RawValue>) -> Ruling {
+    fn request(&self, id: RequestId, name: &str, raw: Option<Params<'_>>) -> Ruling {
         let known = Method::from_name(name).filter(|method| method.direction() == Direction::ClientRequest);
         let Some(method) = known else {
             let error = ErrorObject::method_not_found(name);
@@ -144,7 +144,7 @@ impl Judge<'_> {
     }
 
     /// A free method: only what the relay follows is decoded; the exec-server judges the rest itself.
-    fn free(&self, method: Method, raw: Option<&RawValue>) -> Result<Forwarded, ErrorObject> {
+    fn free(&self, method: Method, raw: Option<Params<'_>>) -> Result<Forwarded, ErrorObject> {
         let free = Forwarded::free(None, method);
         Ok(match method {
             Method::Initialize => {

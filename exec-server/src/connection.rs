@@ -12,7 +12,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use legion_protocol::jsonrpc::error_text;
 use legion_protocol::limits::{MAX_REQUESTS_IN_FLIGHT, PING_INTERVAL};
-use legion_protocol::{ErrorObject, Head, RequestId};
+use legion_protocol::{ErrorObject, Frame, Head, RequestId};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::dispatch::{Answer, Client, Reply, Stage};
@@ -147,7 +147,8 @@ impl<T: Transport> Connection<T> {
     /// Takes one message; `false` ends the connection (SPEC 2.4).
     fn take(&mut self, text: &str, cx: &mut Context<'_>) -> bool {
         self.client.server.trim.moved(text.len());
-        match Head::parse(text) {
+        let frame = Frame::new(text);
+        match frame.head() {
             Ok(Head::Request { id, method, params }) => {
                 let answer = self.client.request(id.clone(), &method, params);
                 self.in_flight += 1;

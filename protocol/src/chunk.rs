@@ -66,25 +66,15 @@ impl Serialize for Chunk {
 
 impl<'de> Deserialize<'de> for Chunk {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        MaybeChunk::deserialize(deserializer)?.0.map_err(de::Error::custom)
-    }
-}
-
-/// Bytes carried as base64 in a message that is well formed whatever that text is: who takes them out tells what is wrong
-/// with it. Decoded where it lies in the frame: megabytes are not copied before.
-#[derive(Debug)]
-pub struct MaybeChunk(pub Result<Chunk, String>);
-
-impl<'de> Deserialize<'de> for MaybeChunk {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct TextVisitor;
         impl Visitor<'_> for TextVisitor {
-            type Value = MaybeChunk;
+            type Value = Chunk;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a string")
             }
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<MaybeChunk, E> {
-                Ok(MaybeChunk(Chunk::from_base64(text)))
+            // Decoded where it lies in the frame.
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Chunk, E> {
+                Chunk::from_base64(text).map_err(E::custom)
             }
         }
         deserializer.deserialize_str(TextVisitor)

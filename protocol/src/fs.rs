@@ -1,10 +1,13 @@
 //! `fs/*`: parameters and results (SPEC 8).
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 
-use crate::object;
+use crate::frame::Params;
+use crate::object::{self, Text};
 use crate::sandbox::Sandbox;
-use crate::{Chunk, PathUri};
+use crate::{Chunk, ErrorObject, PathUri};
 
 /// Parameters of `fs/getMetadata`, `fs/readFile`, `fs/canonicalize` and `fs/readDirectory`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -52,8 +55,7 @@ pub struct FileContent {
 pub struct WriteFile<D = String> {
     /// Created or truncated; parents are not made.
     pub path: PathUri,
-    /// The new content as base64 text: a bad one has an error code of its own, so it is decoded by the server. A relay
-    /// that only looks at the call takes the text as it lies in the frame.
+    /// The new content as base64 text: a bad one has an error code of its own, so it is decoded by the server.
     pub data_base64: D,
     /// The client's own wish for a narrower sandbox.
     #[serde(default, deserialize_with = "object::optional")]
@@ -61,6 +63,20 @@ pub struct WriteFile<D = String> {
     /// `false` refuses any symbolic link in the path.
     #[serde(default)]
     pub follow_symlinks: Option<bool>,
+}
+
+impl<'a> WriteFile<Text<'a>> {
+    /// Decodes parameters. The content, which may be megabytes, stays where it lies in the frame.
+    ///
+    /// # Errors
+    /// Those of [`object::params`].
+    pub fn from_params(raw: Option<Params<'a>>) -> Result<Self, ErrorObject> {
+        let write: Self = object::params_in(raw)?;
+        Ok(match raw.and_then(Params::content) {
+            Some(content) => Self { data_base64: Text(Cow::Borrowed(content)), ..write },
+            None => write,
+        })
+    }
 }
 
 /// Parameters of `fs/createDirectory`.

@@ -10,8 +10,10 @@ use serde::Deserialize;
 use serde::de::{self, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
+use crate::frame::Params;
 use crate::jsonrpc::RequestId;
-use crate::{object, scan};
+use crate::object::{self, Text};
+use crate::scan;
 
 /// A frame, borrowed from its text.
 #[derive(Debug)]
@@ -23,7 +25,7 @@ pub enum Head<'a> {
         /// The wire name, perhaps unknown.
         method: Cow<'a, str>,
         /// Not yet decoded; `None` when absent.
-        params: Option<&'a RawValue>,
+        params: Option<Params<'a>>,
     },
     /// `{"method", "params"?}`
     Notification {
@@ -55,6 +57,11 @@ impl<'a> Head<'a> {
     /// One line that says why the text is no frame; the caller answers as SPEC 2.3 says.
     pub fn parse(text: &'a str) -> Result<Self, String> {
         scan::check(text)?;
+        Self::of_checked(text)
+    }
+
+    /// Reads the head of a text that [`scan::check`] has passed.
+    pub(crate) fn of_checked(text: &'a str) -> Result<Self, String> {
         serde_json::from_str(text).map_err(|error| error.to_string())
     }
 }
@@ -90,7 +97,9 @@ impl<'a> Members<'a> {
     fn into_head<E: de::Error>(self) -> Result<Head<'a>, E> {
         let Self { id, method, params, result, error } = self;
         match (id, method, result, error) {
-            (Some(id), Some(method), None, None) => Ok(Head::Request { id, method, params }),
+            (Some(id), Some(method), None, None) => {
+                Ok(Head::Request { id, method, params: params.map(Params::from) })
+            }
             (None, Some(method), None, None) => Ok(Head::Notification { method, params }),
             (Some(id), None, Some(result), None) => Ok(Head::Response { id, result }),
             (Some(id), None, None, Some(error)) => Ok(Head::Error { id, error }),
@@ -189,28 +198,6 @@ struct TraceContext {
     traceparent: Option<String>,
     #[serde(default)]
     tracestate: Option<String>,
-}
-
-/// A string borrowed from the frame when it has no escapes.
-struct Text<'a>(Cow<'a, str>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct TextVisitor;
-        impl<'de> Visitor<'de> for TextVisitor {
-            type Value = Text<'de>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string")
-            }
-            fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<Text<'de>, E> {
-                Ok(Text(Cow::Borrowed(text)))
-            }
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Text<'de>, E> {
-                Ok(Text(Cow::Owned(text.to_owned())))
-            }
-        }
-        deserializer.deserialize_str(TextVisitor)
-    }
 }
 
 #[cfg(test)]
@@ -346,11 +333,12 @@ mod tests {
             members.rotate_left(rotation % count);
             let text = format!("{{{}}}", members.join(", "));
             let json = |raw: &RawValue| serde_json::from_str::<Value>(raw.get()).unwrap();
+            let json_of = |params: Params<'_>| serde_json::from_str::<Value>(params.get()).unwrap();
             let seen = Head::parse(&text);
             match (id, method, result, error) {
                 (Some(id), Some(method), None, None) => {
                     let Ok(Head::Request { id: got, method: name, params: raw }) = seen else { panic!("{text}: {seen:?}") };
-                    prop_assert_eq!((got, name.as_ref(), raw.map(json)), (id.into(), method.as_str(), params));
+                    prop_assert_eq!((got, name.as_ref(), raw.map(json_of)), (id.into(), method.as_str(), params));
                 }
                 (None, Some(method), None, None) => {
                     let Ok(Head::Notification { method: name, params: raw }) = seen else { panic!("{text}: {seen:?}") };

@@ -9,6 +9,7 @@ pub mod bootstrap;
 pub mod capability;
 pub mod chunk;
 pub mod environment;
+pub mod frame;
 pub mod fs;
 pub mod head;
 pub mod http;
@@ -24,6 +25,7 @@ pub mod session;
 pub mod upgrade;
 
 pub use chunk::Chunk;
+pub use frame::{Frame, Params};
 pub use head::Head;
 pub use jsonrpc::{ErrorCode, ErrorObject, RequestId};
 pub use method::Method;

@@ -11,20 +11,20 @@ use serde::de::{self, DeserializeOwned, Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use crate::frame::Params;
 use crate::jsonrpc::ErrorObject;
 
 /// Decodes the `params` of a frame into `T`. Missing `params` count as `null` (SPEC 2.2).
 ///
 /// # Errors
 /// -32602 with the decoder's text, without its line and column: the client sent one line.
-pub fn params<T: DeserializeOwned>(raw: Option<&RawValue>) -> Result<T, ErrorObject> {
+pub fn params<T: DeserializeOwned>(raw: Option<Params<'_>>) -> Result<T, ErrorObject> {
     params_in(raw)
 }
 
 /// Like [`params`], for a type that borrows from the frame.
-pub fn params_in<'a, T: Deserialize<'a>>(raw: Option<&'a RawValue>) -> Result<T, ErrorObject> {
-    let text = raw.map_or("null", RawValue::get);
-    from_object(text).map_err(|error| ErrorObject::invalid_params(detail(&error)))
+pub fn params_in<'a, T: Deserialize<'a>>(raw: Option<Params<'a>>) -> Result<T, ErrorObject> {
+    from_object(raw.map_or("null", Params::get)).map_err(|error| ErrorObject::invalid_params(detail(&error)))
 }
 
 /// The text of a decoding error without ` at line L column C`, and with numbers named as the original names them.
@@ -83,6 +83,29 @@ pub fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     deserializer: D,
 ) -> Result<T, D::Error> {
     Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
+}
+
+/// A string borrowed from the frame when it has no escapes.
+#[derive(Debug)]
+pub struct Text<'a>(pub Cow<'a, str>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TextVisitor;
+        impl<'de> Visitor<'de> for TextVisitor {
+            type Value = Text<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+            fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Borrowed(text)))
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Owned(text.to_owned())))
+            }
+        }
+        deserializer.deserialize_str(TextVisitor)
+    }
 }
 
 /// A map from strings to strings that refuses duplicate keys, ordered by key.
@@ -163,6 +186,6 @@ mod tests {
         }
         assert_eq!(params::<Inner>(None).unwrap_err().message, "invalid type: null, expected struct Inner");
         let raw = serde_json::value::to_raw_value(&serde_json::json!({})).unwrap();
-        assert_eq!(params::<Inner>(Some(&raw)).unwrap_err().message, "missing field `a`");
+        assert_eq!(params::<Inner>(Some(Params::from(&*raw))).unwrap_err().message, "missing field `a`");
     }
 }

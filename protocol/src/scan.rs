@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use memchr::memchr2;
 
@@ -14,19 +15,23 @@ use crate::limits::MAX_JSON_VALUES;
 /// Levels of nesting, those of `serde_json`.
 const MAX_DEPTH: usize = 127;
 
+/// The keys that lead to the content of a file, as the real client writes them.
+const CONTENT: [&str; 2] = ["\"params\"", "\"dataBase64\""];
+
 /// Above this many keys in an object a tree takes over from comparing one by one.
 const FEW_KEYS: usize = 16;
 
-/// Checks the text of one message in one pass.
+/// Checks the text of one message in one pass, and tells where between its quotes the string `params.dataBase64` lies, if
+/// it has one without escapes.
 ///
 /// # Errors
 /// One line in the words of the original.
-pub fn check(text: &str) -> Result<(), String> {
-    let mut scan = Scan { text, at: 0, values: 0, levels: Vec::new(), keys: Vec::new(), key_next: false };
+pub fn check(text: &str) -> Result<Option<Range<usize>>, String> {
+    let mut scan = Scan::new(text);
     while let Some(&byte) = text.as_bytes().get(scan.at) {
         scan.token(byte)?;
     }
-    Ok(())
+    Ok(scan.content)
 }
 
 struct Scan<'a> {
@@ -39,17 +44,24 @@ struct Scan<'a> {
     keys: Vec<Cow<'a, str>>,
     /// A string that comes now is a key.
     key_next: bool,
+    content: Option<Range<usize>>,
 }
 
 /// An open array or object.
 struct Level<'a> {
     is_object: bool,
+    /// Its last key, as it is written.
+    key: &'a str,
     /// Where its keys start in `Scan::keys`.
     first_key: usize,
     many_keys: BTreeSet<Cow<'a, str>>,
 }
 
 impl<'a> Scan<'a> {
+    fn new(text: &'a str) -> Self {
+        Self { text, at: 0, values: 0, levels: Vec::new(), keys: Vec::new(), key_next: false, content: None }
+    }
+
     fn token(&mut self, byte: u8) -> Result<(), String> {
         match byte {
             b' ' | b'\t' | b'\n' | b'\r' => self.at += 1,
@@ -86,7 +98,12 @@ impl<'a> Scan<'a> {
         if self.levels.len() == MAX_DEPTH {
             return Err("recursion limit exceeded".to_owned());
         }
-        self.levels.push(Level { is_object, first_key: self.keys.len(), many_keys: BTreeSet::new() });
+        self.levels.push(Level {
+            is_object,
+            key: "",
+            first_key: self.keys.len(),
+            many_keys: BTreeSet::new(),
+        });
         self.key_next = is_object;
         self.at += 1;
         Ok(())
@@ -103,10 +120,16 @@ impl<'a> Scan<'a> {
     fn string(&mut self) -> Result<(), String> {
         let start = self.at;
         let escaped = self.skip_string();
+        let quoted = &self.text[start..self.at];
         if !std::mem::take(&mut self.key_next) {
+            if !escaped && self.levels.iter().map(|level| level.key).eq(CONTENT) {
+                self.content = Some(start + 1..self.at - 1);
+            }
             return self.count();
         }
-        let quoted = &self.text[start..self.at];
+        if let Some(level) = self.levels.last_mut() {
+            level.key = quoted;
+        }
         let key = if escaped {
             // What does not decode is refused by the parser.
             Cow::Owned(serde_json::from_str(quoted).unwrap_or_default())
@@ -293,7 +316,7 @@ mod tests {
         #[test]
         fn the_scan_agrees_with_the_parser(text in any_json()) {
             let model: Model = serde_json::from_str(&text).unwrap();
-            let mut scan = Scan { text: &text, at: 0, values: 0, levels: Vec::new(), keys: Vec::new(), key_next: false };
+            let mut scan = Scan::new(&text);
             let mut result = Ok(());
             while let (Ok(()), Some(&byte)) = (&result, text.as_bytes().get(scan.at)) {
                 result = scan.token(byte);

@@ -2,9 +2,8 @@
 
 use std::path::Path;
 
-use legion_protocol::object::{params, params_in};
-use legion_protocol::{ErrorObject, Method, PathUri, capability, environment, fs, http, process};
-use serde_json::value::RawValue;
+use legion_protocol::object::params;
+use legion_protocol::{ErrorObject, Method, Params, PathUri, capability, environment, fs, http, process};
 
 use crate::audit::record::Object;
 use crate::audit::redact::Redactor;
@@ -45,7 +44,7 @@ pub struct Decoder<'a> {
 
 impl Decoder<'_> {
     /// Decodes the parameters of a guarded call.
-    pub fn decode(&self, method: Method, raw: Option<&RawValue>) -> Result<Call, ErrorObject> {
+    pub fn decode(&self, method: Method, raw: Option<Params<'_>>) -> Result<Call, ErrorObject> {
         let size = |length: usize| Some(length as u64);
         Ok(match method {
             Method::ProcessStart => {
@@ -106,11 +105,11 @@ impl Decoder<'_> {
     }
 
     /// A guarded `fs/*` call.
-    fn file(&self, method: Method, raw: Option<&RawValue>) -> Result<Call, ErrorObject> {
+    fn file(&self, method: Method, raw: Option<Params<'_>>) -> Result<Call, ErrorObject> {
         Ok(match method {
             Method::FsWriteFile => {
-                let write: fs::WriteFile<&RawValue> = params_in(raw)?;
-                let bytes = Some(decoded_length(write.data_base64.get())?);
+                let write = fs::WriteFile::from_params(raw)?;
+                let bytes = Some(decoded_length(&write.data_base64.0));
                 let call = self.one_path(Op::Write, &write.path, false);
                 Call { object: Object { bytes, ..call.object }, ..call }
             }
@@ -224,12 +223,8 @@ pub fn copied(sight: Sight<'_>, source: &Path, destination: &Path, tree: bool) -
     vec![sight.touch(Op::CopySource, source, tree), sight.touch(Op::CopyDestination, destination, tree)]
 }
 
-/// Bytes of a JSON string of base64, from its length: the content is megabytes that only the exec-server needs.
-fn decoded_length(json: &str) -> Result<u64, ErrorObject> {
-    let text = json
-        .strip_prefix('"')
-        .and_then(|rest| rest.strip_suffix('"'))
-        .ok_or_else(|| ErrorObject::invalid_params("invalid type: dataBase64 must be a string"))?;
+/// Bytes of a base64 text, from its length: the content is megabytes that only the exec-server needs.
+fn decoded_length(text: &str) -> u64 {
     let padding = text.bytes().rev().take(2).filter(|byte| *byte == b'=').count();
-    Ok((text.len() / 4 * 3).saturating_sub(padding) as u64)
+    (text.len() / 4 * 3).saturating_sub(padding) as u64
 }

@@ -5,14 +5,13 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use legion_protocol::chunk::MaybeChunk;
+use legion_protocol::chunk::Chunk;
 use legion_protocol::fs as wire;
-use legion_protocol::object::params;
+use legion_protocol::object::{Text, params};
 use legion_protocol::sandbox::Sandbox;
-use legion_protocol::{ErrorCode, ErrorObject, Method, RequestId};
+use legion_protocol::{ErrorCode, ErrorObject, Method, Params, RequestId};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::value::RawValue;
 use tokio::sync::{OwnedRwLockWriteGuard, OwnedSemaphorePermit, Semaphore};
 
 use super::confined::{NAMES, Work};
@@ -23,8 +22,8 @@ use crate::error::Outcome;
 use crate::fs;
 use crate::limits::{FILE_BUDGET_MIB, INLINE_FILE_BYTES, TREE_COST_MIB};
 
-/// Parameters of `fs/writeFile`, decoded where they lie.
-type WriteFile = wire::WriteFile<MaybeChunk>;
+/// Parameters of `fs/writeFile`, their content still in the frame.
+type WriteFile<'a> = wire::WriteFile<Text<'a>>;
 
 /// Parameters that may carry the client's own sandbox wish.
 pub(super) trait Confined {
@@ -40,7 +39,15 @@ macro_rules! confined {
         }
     )*};
 }
-confined!(wire::OnPath, WriteFile, wire::CreateDirectory, wire::Remove, wire::Walk, wire::Copy, wire::Open);
+confined!(
+    wire::OnPath,
+    WriteFile<'_>,
+    wire::CreateDirectory,
+    wire::Remove,
+    wire::Walk,
+    wire::Copy,
+    wire::Open
+);
 
 /// A path of another kind of host is a bad request here, bad parameters everywhere else (SPEC 5, 6).
 fn recode(error: ErrorObject) -> ErrorObject {
@@ -56,7 +63,7 @@ impl Client {
         self: &Rc<Self>,
         method: Method,
         id: RequestId,
-        raw: Option<&RawValue>,
+        raw: Option<Params<'_>>,
     ) -> Outcome<Answer> {
         Ok(match method {
             Method::FsGetMetadata => self.get_metadata(id, self.checked(method, raw)?),
@@ -65,7 +72,7 @@ impl Client {
                 (request, None) => self.read_file(id, request),
                 (request, Some(wish)) => self.read_file_confined(id, request, wish),
             },
-            Method::FsWriteFile => self.write_file(id, self.checked(method, raw)?),
+            Method::FsWriteFile => self.write_file(id, self.admitted(method, WriteFile::from_params(raw))?),
             Method::FsCreateDirectory => self.create_directory(id, self.checked(method, raw)?),
             Method::FsRemove => self.remove(id, self.checked(method, raw)?),
             Method::FsReadDirectory => self.read_directory(id, self.checked(method, raw)?),
@@ -79,9 +86,13 @@ impl Client {
     pub(super) fn checked<T: DeserializeOwned + Confined>(
         &self,
         method: Method,
-        raw: Option<&RawValue>,
+        raw: Option<Params<'_>>,
     ) -> Outcome<Checked<T>> {
-        let mut request: T = params(raw).map_err(recode)?;
+        self.admitted(method, params(raw))
+    }
+
+    fn admitted<T: Confined>(&self, method: Method, decoded: Outcome<T>) -> Outcome<Checked<T>> {
+        let mut request = decoded.map_err(recode)?;
         self.session_for(method)?;
         let wish = request.take_sandbox().filter(confine::restricts_files);
         Ok((request, wish))
@@ -213,8 +224,8 @@ impl Client {
         })
     }
 
-    fn write_file(self: &Rc<Self>, id: RequestId, (request, wish): Checked<WriteFile>) -> Answer {
-        let content = request.data_base64.0;
+    fn write_file(self: &Rc<Self>, id: RequestId, (request, wish): Checked<WriteFile<'_>>) -> Answer {
+        let content = Chunk::from_base64(&request.data_base64.0);
         let length = content.as_ref().map_or(0, |content| content.0.len());
         let follow = follows(request.follow_symlinks);
         let write = move |path: &Path, follow| {

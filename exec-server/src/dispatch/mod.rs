@@ -18,9 +18,8 @@ use legion_protocol::method::{Direction, Phase};
 use legion_protocol::object::params;
 use legion_protocol::process::{AnySignal, SendAnySignal, SendSignal, Signal};
 use legion_protocol::session::{Initialize, Initialized};
-use legion_protocol::{ErrorObject, Method, RequestId, capability};
+use legion_protocol::{ErrorObject, Method, Params, RequestId, capability};
 use serde::Serialize;
-use serde_json::value::RawValue;
 use tokio::sync::{OwnedSemaphorePermit, RwLock, Semaphore};
 
 use crate::discover;
@@ -125,7 +124,7 @@ impl Client {
     }
 
     /// Answers one request.
-    pub(crate) fn request(self: &Rc<Self>, id: RequestId, name: &str, raw: Option<&RawValue>) -> Answer {
+    pub(crate) fn request(self: &Rc<Self>, id: RequestId, name: &str, raw: Option<Params<'_>>) -> Answer {
         let method = Method::from_name(name).filter(|method| method.direction() == Direction::ClientRequest);
         let Some(method) = method else { return Answer::Now(Err(ErrorObject::method_not_found(name))) };
         let answer = match method.phase() {
@@ -145,7 +144,7 @@ impl Client {
         Err(ErrorObject::invalid_request(format!("client must {missing} before using {group} methods")))
     }
 
-    fn initialize(self: &Rc<Self>, id: RequestId, raw: Option<&RawValue>) -> Outcome<Answer> {
+    fn initialize(self: &Rc<Self>, id: RequestId, raw: Option<Params<'_>>) -> Outcome<Answer> {
         let request: Initialize = params(raw)?;
         if self.stage.get() != Stage::New {
             return Err(ErrorObject::invalid_request("initialize may only be sent once per connection"));
@@ -175,7 +174,7 @@ impl Client {
     }
 
     /// The match. Parameters are decoded before the stage of the handshake is looked at, as in the original.
-    fn call(self: &Rc<Self>, method: Method, id: RequestId, raw: Option<&RawValue>) -> Outcome<Answer> {
+    fn call(self: &Rc<Self>, method: Method, id: RequestId, raw: Option<Params<'_>>) -> Outcome<Answer> {
         let session = || self.session_for(method);
         match method {
             Method::ProcessStart => self.start(id, params(raw)?, &session()?),
@@ -270,7 +269,7 @@ impl Client {
 struct Empty {}
 
 /// The original's one signal is one of ours.
-fn any_signal(method: Method, raw: Option<&RawValue>) -> Outcome<SendAnySignal> {
+fn any_signal(method: Method, raw: Option<Params<'_>>) -> Outcome<SendAnySignal> {
     if method == Method::LegionSignal {
         return params(raw);
     }
@@ -279,8 +278,8 @@ fn any_signal(method: Method, raw: Option<&RawValue>) -> Outcome<SendAnySignal> 
 }
 
 /// Methods without parameters take none, null or an empty object.
-fn unit(raw: Option<&RawValue>) -> Outcome<()> {
-    let text = raw.map_or("null", RawValue::get).trim_ascii();
+fn unit(raw: Option<Params<'_>>) -> Outcome<()> {
+    let text = raw.map_or("null", Params::get).trim_ascii();
     let kind = match text.as_bytes().first() {
         Some(b'n') => return Ok(()),
         Some(b'{') if text[1..].trim_ascii_start().starts_with('}') => return Ok(()),

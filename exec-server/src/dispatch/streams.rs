@@ -13,8 +13,7 @@ use legion_protocol::fs as wire;
 use legion_protocol::jsonrpc::notification_text;
 use legion_protocol::object::params;
 use legion_protocol::sandbox::Sandbox;
-use legion_protocol::{ErrorObject, Method, PathUri, RequestId};
-use serde_json::value::RawValue;
+use legion_protocol::{ErrorObject, Method, Params, PathUri, RequestId};
 use tokio::task::JoinSet;
 
 use super::confined::Work;
@@ -32,7 +31,7 @@ impl Client {
         self: &Rc<Self>,
         method: Method,
         id: RequestId,
-        raw: Option<&RawValue>,
+        raw: Option<Params<'_>>,
     ) -> Outcome<Answer> {
         Ok(match method {
             Method::FsOpen => {

@@ -12,7 +12,7 @@ use legion_protocol::jsonrpc::{error_text, notification_text, request_text};
 use legion_protocol::limits::MAX_REQUESTS_IN_FLIGHT;
 use legion_protocol::process::{Closed, Exited, ProcessRef, Stream};
 use legion_protocol::session::Initialize;
-use legion_protocol::{Chunk, ErrorCode, ErrorObject, Head, Method, RequestId, fs};
+use legion_protocol::{Chunk, ErrorCode, ErrorObject, Head, Method, Params, RequestId, fs};
 use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -206,7 +206,7 @@ fn leaves_something(method: Method) -> bool {
 }
 
 impl Asked {
-    fn of(method: Method, params: &RawValue) -> Option<Self> {
+    fn of(method: Method, params: Params<'_>) -> Option<Self> {
         let params = params.get();
         match method {
             Method::Initialize => serde_json::from_str(params).map(Self::Session).ok(),
