@@ -113,6 +113,12 @@ impl Argv {
         self.push(&[&"--perms", &"0644", &"--ro-bind-data", &fd, path]);
     }
 
+    /// A file in the sandbox's own root, which is read-only in the end. A mount takes bwrap several times as long.
+    fn own_file(&mut self, mode: &str, path: &dyn AsRef<OsStr>, content: &[u8]) {
+        let fd = self.hand(Handed::Content(content.to_vec()));
+        self.push(&[&"--perms", &mode, &"--file", &fd, path]);
+    }
+
     /// A mount of a host path; returns where bwrap finds what lies below it.
     fn bind(&mut self, spec: &Spec, writable: bool, from: &Path, to: &Path) -> PathBuf {
         let option = if writable { "--bind" } else { "--ro-bind" };
@@ -176,8 +182,7 @@ pub fn build(spec: &Spec) -> Argv {
     }
     argv.push(&[&"--perms", &"0755", &"--dir", &"/legion"]);
     // A real file: what --ro-bind-data shows is unlinked already and cannot be mounted again.
-    let empty = argv.hand(Handed::Content(Vec::new()));
-    argv.push(&[&"--perms", &"0444", &"--file", &empty, &OsStr::from_bytes(EMPTY_FILE.to_bytes())]);
+    argv.own_file("0444", &OsStr::from_bytes(EMPTY_FILE.to_bytes()), b"");
     argv.bind(spec, false, &spec.exec_server, Path::new(EXEC_SERVER));
     argv.push(&[&"--remount-ro", &"/", &"--chdir", &spec.cwd()]);
     variables(&mut argv, spec);
@@ -223,18 +228,25 @@ fn etc(argv: &mut Argv, spec: &Spec) {
         }
         argv.push(&[&"--symlink", &"../usr/lib/os-release", &"/etc/os-release"]);
         argv.push(&[&"--symlink", &"../proc/self/mounts", &"/etc/mtab"]);
-        argv.file(&"/etc/nsswitch.conf", b"passwd: files\ngroup: files\nhosts: files dns\n");
-        argv.file(&"/etc/hosts", b"127.0.0.1 localhost legion\n::1 localhost\n");
-        let content = spec.resolv_conf.as_ref().map_or(&[][..], |(_, content)| content);
-        argv.file(&"/etc/resolv.conf", content);
     }
     let home = spec.home().display();
     let passwd = format!(
         "root:x:0:0:root:/root:/usr/sbin/nologin\n{USER}:x:{ID}:{ID}:{USER}:{home}:/bin/bash\n\
          nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
     );
-    argv.file(&"/etc/passwd", passwd.as_bytes());
-    argv.file(&"/etc/group", format!("root:x:0:\n{USER}:x:{ID}:\nnogroup:x:65534:\n").as_bytes());
+    let group = format!("root:x:0:\n{USER}:x:{ID}:\nnogroup:x:65534:\n");
+    let users: [(&str, &[u8]); 2] = [("/etc/passwd", passwd.as_bytes()), ("/etc/group", group.as_bytes())];
+    if spec.view == View::HostRo {
+        // Over those of the host.
+        return users.iter().for_each(|(path, content)| argv.file(path, content));
+    }
+    let resolver = spec.resolv_conf.as_ref().map_or(&[][..], |(_, content)| content);
+    let names: [(&str, &[u8]); 3] = [
+        ("/etc/nsswitch.conf", b"passwd: files\ngroup: files\nhosts: files dns\n"),
+        ("/etc/hosts", b"127.0.0.1 localhost legion\n::1 localhost\n"),
+        ("/etc/resolv.conf", resolver),
+    ];
+    users.iter().chain(&names).for_each(|(path, content)| argv.own_file("0644", path, content));
 }
 
 fn kernel_part(argv: &mut Argv, spec: &Spec) {
@@ -261,8 +273,7 @@ fn private_part(argv: &mut Argv, spec: &Spec) {
     }
     argv.tmpfs("0700", spec.limits.home, &spec.home());
     for (name, content) in &spec.skeleton {
-        let fd = argv.hand(Handed::Content(content.clone()));
-        argv.push(&[&"--perms", &"0644", &"--file", &fd, &spec.home().join(name)]);
+        argv.own_file("0644", &spec.home().join(name), content);
     }
 }
 
