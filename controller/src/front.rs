@@ -22,6 +22,7 @@ use crate::controller::Controller;
 use crate::limits::MAX_CONNECTIONS_PER_SESSION;
 use crate::relay::Connection;
 use crate::session::Session;
+use crate::upstream::Upstream;
 use crate::websocket;
 
 /// How a door treats who comes.
@@ -214,10 +215,7 @@ async fn admit<S: AsyncRead + AsyncWrite + Unpin>(
 }
 
 /// A connection to the session's exec-server; a sandbox that died just now is replaced once.
-async fn connect_upstream(
-    controller: &Rc<Controller>,
-    session: &Rc<Session>,
-) -> Result<crate::sandbox::launch::Upstream, String> {
+async fn connect_upstream(controller: &Rc<Controller>, session: &Rc<Session>) -> Result<Upstream, String> {
     let mut last = io::Error::other("no try was made");
     for _ in 0..2 {
         let sandbox = tokio::select! {

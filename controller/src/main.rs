@@ -29,6 +29,7 @@ mod sys;
 mod tls;
 mod token;
 mod tools;
+mod upstream;
 mod websocket;
 
 use std::process::ExitCode;

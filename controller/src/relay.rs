@@ -7,8 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
-use bytes::Bytes;
-use futures_util::stream::{SplitSink, SplitStream};
+use futures_util::stream::SplitStream;
 use futures_util::{FutureExt, SinkExt, StreamExt};
 use legion_protocol::{Method, RequestId};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -25,9 +24,8 @@ use crate::audit::{Event, Record};
 use crate::controller::Controller;
 use crate::gate::{self, Forwarded, Ruling};
 use crate::limits::{DRAIN_TIMEOUT, MAX_QUEUED_ANSWERS};
-use crate::sandbox::launch::Upstream;
 use crate::session::{Command, EndReason, Session};
-use crate::websocket::fragments;
+use crate::upstream::{self, Upstream};
 
 mod down;
 mod files;
@@ -139,7 +137,7 @@ impl Connection {
     async fn pump_up<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
         mut from_harness: SplitStream<WebSocketStream<S>>,
-        mut to_server: SplitSink<Upstream, Message>,
+        mut to_server: upstream::Sender,
         answer: mpsc::Sender<String>,
     ) -> Stop {
         let mut unflushed = false;
@@ -176,7 +174,7 @@ impl Connection {
             match admitted {
                 Ok(Some(text)) => {
                     let text = self.outfitted(text);
-                    if !feed(&mut to_server, text.into()).await {
+                    if to_server.feed(text).await.is_err() {
                         return server_gone();
                     }
                     unflushed = true;
@@ -313,17 +311,4 @@ async fn next_up<S: AsyncRead + AsyncWrite + Unpin>(
 
 fn server_gone() -> Stop {
     Stop::new(CloseCode::Away, "the exec-server is gone; connect again for a new sandbox")
-}
-
-/// Feeds a text in fragments.
-async fn feed<S: AsyncRead + AsyncWrite + Unpin>(
-    sink: &mut SplitSink<WebSocketStream<S>, Message>,
-    text: Bytes,
-) -> bool {
-    for fragment in fragments(text) {
-        if sink.feed(fragment).await.is_err() {
-            return false;
-        }
-    }
-    true
 }

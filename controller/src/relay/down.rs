@@ -4,7 +4,7 @@
 //! command is recorded as its word.
 
 use bytes::Bytes;
-use futures_util::stream::{SplitSink, SplitStream};
+use futures_util::stream::SplitSink;
 use futures_util::{FutureExt, SinkExt, StreamExt};
 use legion_protocol::head::result_id;
 use legion_protocol::jsonrpc::{ReceivedError, response_text};
@@ -19,11 +19,12 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 
 use super::output::Passed;
-use super::{Connection, Pending, Stop, feed, server_gone};
+use super::{Connection, Pending, Stop, server_gone};
 use crate::audit::record::{Outcome, Source};
 use crate::audit::{Event, Record};
-use crate::sandbox::launch::Upstream;
 use crate::session::millis;
+use crate::upstream::Receiver;
+use crate::websocket::fragments;
 
 /// What the down pump does next.
 enum Next {
@@ -44,7 +45,7 @@ enum Answer<'a> {
 impl Connection {
     pub(super) async fn pump_down<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
-        from_server: &mut SplitStream<Upstream>,
+        from_server: &mut Receiver,
         to_harness: &mut SplitSink<WebSocketStream<S>, Message>,
         mut answers: mpsc::Receiver<String>,
     ) -> Stop {
@@ -74,7 +75,7 @@ impl Connection {
     }
 
     /// Notes what the exec-server still says after the harness left, until nothing is awaited any more.
-    pub(super) async fn drain(&self, from_server: &mut SplitStream<Upstream>) {
+    pub(super) async fn drain(&self, from_server: &mut Receiver) {
         while !(self.pending.borrow().is_empty() && self.session.running().borrow().is_empty()) {
             match from_server.next().await {
                 Some(Ok(Message::Text(text))) => {
@@ -87,11 +88,7 @@ impl Connection {
     }
 
     /// What comes next for the harness; dropping the future loses nothing.
-    async fn next_down(
-        &self,
-        from_server: &mut SplitStream<Upstream>,
-        answers: &mut mpsc::Receiver<String>,
-    ) -> Next {
+    async fn next_down(&self, from_server: &mut Receiver, answers: &mut mpsc::Receiver<String>) -> Next {
         if let Some(text) = self.ready.borrow_mut().pop_front() {
             return Next::Text(text.into());
         }
@@ -319,4 +316,17 @@ async fn until(moment: Option<Instant>) {
         Some(moment) => sleep_until(moment).await,
         None => std::future::pending().await,
     }
+}
+
+/// Feeds a text in fragments.
+async fn feed<S: AsyncRead + AsyncWrite + Unpin>(
+    sink: &mut SplitSink<WebSocketStream<S>, Message>,
+    text: Bytes,
+) -> bool {
+    for fragment in fragments(text) {
+        if sink.feed(fragment).await.is_err() {
+            return false;
+        }
+    }
+    true
 }

@@ -19,7 +19,6 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 use tokio::time::timeout;
-use tokio_tungstenite::WebSocketStream;
 use zeroize::Zeroizing;
 
 use super::argv::{self, Handed, WORKSPACE_IN_STAGE, fd};
@@ -39,10 +38,8 @@ use crate::config::Limits;
 use crate::dirs;
 use crate::failure::{Failure, Outcome};
 use crate::limits::{MAX_SANDBOX_STATUS_BYTES, SANDBOX_START_TIMEOUT};
-use crate::{sys, websocket};
-
-/// A WebSocket to an exec-server.
-pub type Upstream = WebSocketStream<UnixStream>;
+use crate::sys;
+use crate::upstream::Upstream;
 
 /// What starting sandboxes takes.
 pub struct Launcher {
@@ -281,7 +278,7 @@ impl Launcher {
     /// A new connection to the exec-server of a running sandbox.
     pub async fn connect(&self, sandbox: &Sandbox) -> io::Result<Upstream> {
         let stream = UnixStream::connect(dirs::socket_path(&self.sockets, &sandbox.socket_name)).await?;
-        websocket::connect(stream, Some(&sandbox.token)).await
+        Upstream::connect(stream, &sandbox.token).await
     }
 
     /// Removes the socket of a sandbox that has ended.
