@@ -10,7 +10,7 @@ use std::path::Path;
 use legion_protocol::chunk::append_base64;
 use legion_protocol::limits::MAX_READ_FILE_BYTES;
 use legion_protocol::{ErrorObject, RequestId};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, openat, statat};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, ftruncate, openat, statat};
 use rustix::io::Errno;
 
 use super::{itself, nofollow};
@@ -148,18 +148,32 @@ impl Readable {
     }
 }
 
-/// `fs/writeFile`: truncates and writes in place; a new file gets 0666 less the umask.
+/// `fs/writeFile`: writes in place; a new file gets 0666 less the umask.
+///
+/// What a file held before is written over and only then cut off: whoever watches it never finds it empty, a full disk has
+/// room for what was there, and giving up megabytes of pages to ask for as many takes longer than to fill them.
 ///
 /// # Errors
 /// The operating system's.
 pub(crate) fn write(path: &Path, content: &[u8], follow: bool) -> Outcome<()> {
-    let file = open_to_write(path, follow, OFlags::TRUNC)?;
-    write_all(&file, content).map_err(fs_error)
+    let file = open_to_write(path, follow)?;
+    write_all(&file, content).and_then(|()| cut(&file, content.len() as u64)).map_err(fs_error)
+}
+
+/// Ends a file at this length. Other kinds than regular files have none.
+fn cut(file: &OwnedFd, length: u64) -> io::Result<()> {
+    let stat = fstat(file)?;
+    let is_longer = u64::try_from(stat.st_size).is_ok_and(|size| size > length);
+    // Nothing was written of an empty content, yet the file was changed now.
+    if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && (is_longer || length == 0) {
+        ftruncate(file, length)?;
+    }
+    Ok(())
 }
 
 /// Opens or creates a file for writing, with 0666 less the umask.
-pub(super) fn open_to_write(path: &Path, follow: bool, extra: OFlags) -> Outcome<OwnedFd> {
-    let flags = OFlags::WRONLY | OFlags::CREATE | COMMON | extra;
+pub(super) fn open_to_write(path: &Path, follow: bool) -> Outcome<OwnedFd> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | COMMON;
     let mode = Mode::from_raw_mode(0o666);
     let file = if follow {
         openat(CWD, path, flags, mode)
@@ -185,10 +199,11 @@ fn write_all(file: &OwnedFd, mut bytes: &[u8]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::os::fd::AsRawFd;
     use std::os::unix::fs::symlink;
 
     use legion_protocol::Chunk;
-    use rustix::fs::mkfifoat;
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create, mkfifoat};
 
     use super::*;
 
@@ -208,6 +223,34 @@ mod tests {
             write(&path, &bytes, true).unwrap();
             assert_eq!(content(&path).unwrap(), bytes, "{size}");
         }
+    }
+
+    #[test]
+    fn what_a_file_held_is_written_over_and_then_cut_off() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        for (before, after) in [("", "new"), ("longer before", "new"), ("old", "longer now"), ("old", "")] {
+            fs::write(&path, before).unwrap();
+            write(&path, after.as_bytes(), true).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), after);
+        }
+        // A file that cannot become shorter can be written over: it was never empty.
+        let sealed = memfd_create("sealed", MemfdFlags::ALLOW_SEALING).unwrap();
+        let path = format!("/proc/self/fd/{}", sealed.as_raw_fd());
+        fs::write(&path, "old").unwrap();
+        fcntl_add_seals(&sealed, SealFlags::SHRINK).unwrap();
+        write(Path::new(&path), b"new", true).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+    }
+
+    #[test]
+    fn an_empty_content_is_a_change() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        let file = fs::File::create(&path).unwrap();
+        file.set_modified(std::time::UNIX_EPOCH).unwrap();
+        write(&path, b"", true).unwrap();
+        assert_ne!(file.metadata().unwrap().modified().unwrap(), std::time::UNIX_EPOCH);
     }
 
     #[test]

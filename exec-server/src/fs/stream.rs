@@ -12,7 +12,7 @@ use std::sync::Arc;
 use legion_protocol::chunk::append_base64;
 use legion_protocol::fs::OpenMode;
 use legion_protocol::{ErrorCode, ErrorObject, RequestId};
-use rustix::fs::{FileType, OFlags, fstat, ftruncate};
+use rustix::fs::{FileType, fstat, ftruncate};
 use rustix::io::{Errno, pread, pwrite};
 
 use super::file;
@@ -88,7 +88,7 @@ pub(crate) fn open(path: &Path, mode: OpenMode) -> Outcome<OwnedFd> {
 
 /// Creates or truncates. What is no regular file is not even opened for truncation, because `O_NONBLOCK` opens a device.
 pub(crate) fn replace(path: &Path, follow: bool) -> Outcome<OwnedFd> {
-    let opened = file::open_to_write(path, follow, OFlags::empty())?;
+    let opened = file::open_to_write(path, follow)?;
     if FileType::from_raw_mode(fstat(&opened).map_err(fs_error)?.st_mode) != FileType::RegularFile {
         return Err(file::not_a_file(path));
     }
@@ -176,7 +176,7 @@ pub(crate) fn write_block(file: impl AsFd, offset: u64, bytes: &[u8]) -> Outcome
 mod tests {
     use legion_protocol::Chunk;
     use proptest::prelude::*;
-    use rustix::fs::{CWD, Mode, mkfifoat, openat};
+    use rustix::fs::{CWD, Mode, OFlags, mkfifoat, openat};
 
     use super::*;
 
