@@ -18,11 +18,14 @@ const MAX_DEPTH: usize = 127;
 /// The keys that lead to the content of a file, as the real client writes them.
 const CONTENT: [&str; 2] = ["\"params\"", "\"dataBase64\""];
 
+/// What of a long string is looked at in two ways while it is at hand.
+const PIECE_BYTES: usize = 4 << 10;
+
 /// Above this many keys in an object a tree takes over from comparing one by one.
 const FEW_KEYS: usize = 16;
 
 /// Checks the text of one message in one pass, and tells where between its quotes the string `params.dataBase64` lies, if
-/// it has one without escapes.
+/// it has one and that is plain: nothing in it is escaped or would have to be.
 ///
 /// # Errors
 /// One line in the words of the original.
@@ -119,12 +122,13 @@ impl<'a> Scan<'a> {
 
     fn string(&mut self) -> Result<(), String> {
         let start = self.at;
+        if !self.key_next && self.levels.iter().map(|level| level.key).eq(CONTENT) {
+            self.content();
+            return self.count();
+        }
         let escaped = self.skip_string();
         let quoted = &self.text[start..self.at];
         if !std::mem::take(&mut self.key_next) {
-            if !escaped && self.levels.iter().map(|level| level.key).eq(CONTENT) {
-                self.content = Some(start + 1..self.at - 1);
-            }
             return self.count();
         }
         if let Some(level) = self.levels.last_mut() {
@@ -139,11 +143,29 @@ impl<'a> Scan<'a> {
         self.insert(key)
     }
 
+    /// Moves behind a string that may be megabytes, which are looked at once.
+    fn content(&mut self) {
+        let bytes = self.text.as_bytes();
+        let start = self.at + 1;
+        let pieces = bytes[start..].chunks_exact(PIECE_BYTES);
+        let plain =
+            pieces.take_while(|piece| memchr2(b'"', b'\\', piece).is_none() && is_plain(piece)).count();
+        self.at = start + plain * PIECE_BYTES;
+        let rest = self.at;
+        if !self.skip_to_quote() && bytes.get(rest..self.at - 1).is_some_and(is_plain) {
+            self.content = Some(start..self.at - 1);
+        }
+    }
+
     /// Moves behind a string, or to the end of the text; tells whether it has escapes.
     fn skip_string(&mut self) -> bool {
+        self.at += 1;
+        self.skip_to_quote()
+    }
+
+    fn skip_to_quote(&mut self) -> bool {
         let bytes = self.text.as_bytes();
         let mut escaped = false;
-        self.at += 1;
         while let Some(found) = bytes.get(self.at..).and_then(|rest| memchr2(b'"', b'\\', rest)) {
             self.at += found + 1;
             if bytes[self.at - 1] == b'"' {
@@ -170,6 +192,12 @@ impl<'a> Scan<'a> {
         }
         Ok(())
     }
+}
+
+/// Whether there are no control characters, which the parser does not take in strings.
+fn is_plain(bytes: &[u8]) -> bool {
+    // Without a way out in between: that makes vector instructions of it.
+    bytes.iter().copied().fold(u8::MAX, u8::min) >= b' '
 }
 
 const fn is_delimiter(byte: u8) -> bool {
