@@ -9,8 +9,9 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use legion_protocol::limits::{MAX_UPGRADE_HEAD_BYTES, UPGRADE_TIMEOUT};
+use legion_protocol::limits::{MAX_UPGRADE_HEAD_BYTES, SOCKET_SEND_BUFFER_BYTES, UPGRADE_TIMEOUT};
 use legion_protocol::upgrade::{HeadError, RequestHead, kept_response, plain_response, switching_response};
+use rustix::net::sockopt::set_socket_send_buffer_size;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -23,7 +24,7 @@ use crate::limits::{
     ACCEPT_RETRY, HANDSHAKE_GRACE, MAX_CONNECTIONS, MAX_PENDING_HANDSHAKES, MAX_REQUESTS_BEFORE_UPGRADE,
 };
 use crate::server::Server;
-use crate::transport::websocket::WebSocket;
+use crate::transport::websocket::{Peer, WebSocket};
 
 /// A listening socket.
 pub(crate) enum Listener {
@@ -43,14 +44,15 @@ impl Listener {
                     Ok((stream, peer)) => {
                         // Without it a small answer waits for the peer's delayed acknowledgement (SPEC 15.1).
                         let _ = stream.set_nodelay(true);
-                        pending.enter(Rc::clone(&server), stream, peer.to_string()).await;
+                        pending.enter(Rc::clone(&server), stream, Peer::Tcp(peer)).await;
                         Ok(())
                     }
                     Err(error) => Err(error),
                 },
                 Self::Unix(listener) => match listener.accept().await {
                     Ok((stream, _)) => {
-                        pending.enter(Rc::clone(&server), stream, "unix".to_owned()).await;
+                        let _ = set_socket_send_buffer_size(&stream, SOCKET_SEND_BUFFER_BYTES);
+                        pending.enter(Rc::clone(&server), stream, Peer::Unix).await;
                         Ok(())
                     }
                     Err(error) => Err(error),
@@ -76,7 +78,7 @@ impl Pending {
     }
 
     /// Serves a peer that was accepted just now, once there is a place for its handshake.
-    async fn enter<S>(&mut self, server: Rc<Server>, stream: S, peer: String)
+    async fn enter<S>(&mut self, server: Rc<Server>, stream: S, peer: Peer)
     where
         S: AsyncRead + AsyncWrite + Unpin + 'static,
     {
@@ -104,7 +106,7 @@ impl Pending {
 
 /// One connection up to the end of its handshake; what comes then is a task of its own. The place is given back with
 /// this one.
-async fn open<S>(server: Rc<Server>, mut stream: S, peer: String, _place: Option<OwnedSemaphorePermit>)
+async fn open<S>(server: Rc<Server>, mut stream: S, peer: Peer, _place: Option<OwnedSemaphorePermit>)
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {

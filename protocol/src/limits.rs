@@ -17,6 +17,10 @@ pub const MAX_FRAGMENT_BYTES: usize = 256 << 10;
 /// trip 2.5 times slower.
 pub const WEBSOCKET_READ_BUFFER_BYTES: usize = 16 << 10;
 
+/// What the kernel is asked to hold of what was sent between the two tiers and not yet read; it gives what the system's
+/// limit allows. With its default both sides wait for each other at every 200 KiB of a long message.
+pub const SOCKET_SEND_BUFFER_BYTES: usize = 1 << 20;
+
 /// Buffered outgoing bytes of one WebSocket before `feed` writes to the socket.
 pub const WEBSOCKET_WRITE_BUFFER_BYTES: usize = 128 << 10;
 

@@ -10,10 +10,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use legion_protocol::bootstrap::{Bootstrap, CommandLimits};
-use legion_protocol::limits::MAX_BOOTSTRAP_BYTES;
+use legion_protocol::limits::{MAX_BOOTSTRAP_BYTES, SOCKET_SEND_BUFFER_BYTES};
 use legion_protocol::{PathUri, StringMap};
 use ring::digest;
 use rustix::fs::MemfdFlags;
+use rustix::net::sockopt::set_socket_send_buffer_size;
 use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::net::UnixStream;
@@ -278,6 +279,7 @@ impl Launcher {
     /// A new connection to the exec-server of a running sandbox.
     pub async fn connect(&self, sandbox: &Sandbox) -> io::Result<Upstream> {
         let stream = UnixStream::connect(dirs::socket_path(&self.sockets, &sandbox.socket_name)).await?;
+        set_socket_send_buffer_size(&stream, SOCKET_SEND_BUFFER_BYTES)?;
         Upstream::connect(stream, &sandbox.token).await
     }
 

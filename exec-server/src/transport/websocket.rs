@@ -2,6 +2,7 @@
 //! between (SPEC 11.8, 15.3).
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -19,6 +20,25 @@ use tokio_tungstenite::tungstenite::{Bytes, Message, Utf8Bytes};
 
 use super::{Incoming, Lost, Transport};
 
+/// Who is at the other end.
+#[derive(Debug)]
+pub(crate) enum Peer {
+    /// Somebody on the network.
+    Tcp(SocketAddr),
+    /// Somebody on this machine. Masks protect what lies between (RFC 6455, 10.3): nothing lies there, so frames may come
+    /// without, and long ones need not be copied to be masked.
+    Unix,
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix => f.write_str("unix"),
+        }
+    }
+}
+
 /// An upgraded connection.
 pub(crate) struct WebSocket<S> {
     socket: WebSocketStream<S>,
@@ -29,13 +49,14 @@ pub(crate) struct WebSocket<S> {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> WebSocket<S> {
     /// Takes over after the 101 answer; `early` is what the client sent right behind its request.
-    pub(crate) async fn new(stream: S, early: Vec<u8>, peer: &str) -> Self {
+    pub(crate) async fn new(stream: S, early: Vec<u8>, peer: &Peer) -> Self {
         let config = WebSocketConfig::default()
             .max_message_size(Some(MAX_MESSAGE_BYTES))
             .max_frame_size(Some(MAX_MESSAGE_BYTES))
             .read_buffer_size(WEBSOCKET_READ_BUFFER_BYTES)
             .write_buffer_size(WEBSOCKET_WRITE_BUFFER_BYTES)
-            .max_write_buffer_size(WEBSOCKET_MAX_WRITE_BUFFER_BYTES);
+            .max_write_buffer_size(WEBSOCKET_MAX_WRITE_BUFFER_BYTES)
+            .accept_unmasked_frames(matches!(peer, Peer::Unix));
         let socket = WebSocketStream::from_partially_read(stream, early, Role::Server, Some(config)).await;
         Self { socket, rest: None, source: format!("exec-server websocket {peer}") }
     }
