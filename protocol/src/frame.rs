@@ -135,6 +135,7 @@ mod tests {
             format!(r#"{{"id":1,"method":"x","params":{{"dataBase64":"{long}"}}"#),
             format!(r#"{{"id":1,"method":"x","params":{{"dataBase64":"{long}"#),
             format!(r#"{{"id":1,"method":"x","params":{{"dataBase64":"{long}"}},"trace":5}}"#),
+            format!(r#"{{"id":1,"method":"x","params":{{"dataBase64":"{long}é"#),
             format!("{{\"id\":1,\"method\":\"x\",\"params\":{{\"dataBase64\":\"{long}\n\"}}}}"),
         ] {
             let error = said(Frame::new(&text).head()).unwrap_err();
@@ -147,15 +148,22 @@ mod tests {
         #[test]
         fn a_frame_agrees_with_the_full_parse(
             more in 0..100usize, before in "(\"path\":\"[a\\\\]?\",)?", after in "(,\"sandbox\":(null|\"\"|\\{\\}))?",
-            edits in prop::collection::vec((any::<prop::sample::Index>(), "[{}\\[\\]\",:\\\\a\n ]{0,2}"), 0..3)
+            edits in prop::collection::vec((any::<prop::sample::Index>(), "[{}\\[\\]\",:\\\\aé\n ]{0,2}"), 0..3),
+            end in prop::option::of((any::<prop::sample::Index>(), "[xé\"]{0,2}"))
         ) {
             let long = "x".repeat(APART_BYTES + more);
             let mut text = format!(r#"{{"id":1,"method":"fs/writeFile","params":{{{before}"dataBase64":"{long}"{after}}}}}"#);
             for (at, with) in edits {
                 // Not inside the content, but for its ends: that is most of the text.
-                let places: Vec<usize> = (0..=text.len()).filter(|at| text.get(at.saturating_sub(2)..(at + 2).min(text.len())) != Some("xxxx")).collect();
+                let places: Vec<usize> = (0..=text.len()).filter(|at| text.is_char_boundary(*at) && text.get(at.saturating_sub(2)..(at + 2).min(text.len())) != Some("xxxx")).collect();
                 let at = places[at.index(places.len())];
-                text.replace_range(at..(at + with.len() % 2).min(text.len()), &with);
+                let end = text.ceil_char_boundary((at + with.len() % 2).min(text.len()));
+                text.replace_range(at..end, &with);
+            }
+            // Cut off within the content, or behind it.
+            if let Some((at, with)) = end {
+                text.truncate(text.floor_char_boundary(APART_BYTES + at.index(text.len() - APART_BYTES)));
+                text.push_str(&with);
             }
             prop_assert_eq!(said(Frame::new(&text).head()), said(Head::parse(&text)));
         }

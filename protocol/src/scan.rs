@@ -152,7 +152,12 @@ impl<'a> Scan<'a> {
             pieces.take_while(|piece| memchr2(b'"', b'\\', piece).is_none() && is_plain(piece)).count();
         self.at = start + plain * PIECE_BYTES;
         let rest = self.at;
-        if !self.skip_to_quote() && bytes.get(rest..self.at - 1).is_some_and(is_plain) {
+        let escaped = self.skip_to_quote();
+        // A text that ends before the string does has no quote to end it at.
+        if let Some((b'"', last)) = bytes[rest..self.at].split_last()
+            && !escaped
+            && is_plain(last)
+        {
             self.content = Some(start..self.at - 1);
         }
     }
