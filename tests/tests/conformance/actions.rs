@@ -4,6 +4,7 @@
 
 use std::io::Read as _;
 use std::os::fd::AsFd as _;
+use std::os::unix::process::ExitStatusExt as _;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -282,11 +283,8 @@ impl Runner<'_> {
         }
         let status = child.wait().map_err(|e| e.to_string())?;
         outcome?;
-        if status.code() == Some(step.exit) {
-            Ok(())
-        } else {
-            Err(format!("expected exit {}, observed {status}", step.exit))
-        }
+        let exit = status.code().map_or_else(|| json!({ "signal": status.signal() }), Value::from);
+        matcher::matches(&step.exit, &exit, &self.vars).map_err(|error| format!("exit: {error}"))
     }
 
     fn watch_child(

@@ -212,7 +212,8 @@ action!(
         /// First line of stdout that is waited for before anything else.
         line: Option<Value>,
         signal: Option<String>,
-        exit: i32,
+        /// Its exit code, or `{"signal": N}`.
+        exit: Value,
         /// All of stdout after the first line, if one was waited for.
         stdout: Value,
         stderr: Option<Value>,
