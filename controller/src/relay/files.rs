@@ -30,10 +30,13 @@ impl OpenFile {
 pub(super) struct OpenFiles(HashMap<String, (OpenFile, u64)>);
 
 impl OpenFiles {
-    /// The exec-server has opened it.
+    /// The exec-server has opened it. What it closes itself, as after a failed read, stays here until its name or its place
+    /// is needed.
     pub(super) fn opened(&mut self, file: OpenFile, call: u64) {
-        if self.0.len() < MAX_TRACKED_HANDLES {
-            self.0.insert(file.handle.clone(), (file, call));
+        self.0.insert(file.handle.clone(), (file, call));
+        if self.0.len() > MAX_TRACKED_HANDLES {
+            let oldest = self.0.iter().min_by_key(|(_, (_, call))| *call).map(|(handle, _)| handle.clone());
+            oldest.and_then(|handle| self.0.remove(&handle));
         }
     }
 
@@ -59,5 +62,28 @@ impl Connection {
             record.file = Some(call);
             object.path.clone_from(&file.path);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handle_means_what_was_opened_last_however_many_there_were() {
+        let mut files = OpenFiles::default();
+        let mut open = |handle: u64, path: &str, call: u64| {
+            let handle = format!("h{handle}");
+            files.opened(OpenFile { handle: handle.clone(), path: Some(path.to_owned()) }, call);
+            let kept = files.0.get(&handle).map(|(file, call)| (file.path.clone(), *call));
+            assert_eq!(kept, Some((Some(path.to_owned()), call)));
+            assert!(files.0.len() <= MAX_TRACKED_HANDLES);
+        };
+        let most = MAX_TRACKED_HANDLES as u64;
+        (0..most).for_each(|number| open(number, "/first", number));
+        // The exec-server had closed this one.
+        open(0, "/second", most);
+        open(most, "/another", most + 1);
+        assert!(files.0.contains_key("h0") && !files.0.contains_key("h1"));
     }
 }
