@@ -40,8 +40,8 @@ pub fn provider(base_url: &str) -> Value {
     })
 }
 
-/// What plugins and tools in these directories may import is there: OpenCode would get it from the registry of npm, and
-/// wait for that, before it loads any.
+/// What plugins and tools in these directories may import is there: OpenCode would get it from the registry of npm for every
+/// directory it looks for them in, wait for that before it loads any, and may not be done with it when the test is over.
 pub fn has_dependencies(scratch: &Scratch, directories: &[&str]) {
     let lock = json!({ "packages": { "": { "dependencies": { "@opencode-ai/plugin": "*" } } } });
     for directory in directories {
@@ -52,6 +52,7 @@ pub fn has_dependencies(scratch: &Scratch, directories: &[&str]) {
 
 /// OpenCode as it is, in the test's workspace.
 pub fn plain(scratch: &Scratch, args: &[&str]) -> Command {
+    has_dependencies(scratch, &["config/opencode", "home/.opencode"]);
     let mut command = scratch.command(scratch.root().join(PROGRAMS).join("opencode"));
     // It unpacks its libraries into the temporary directory, and leaves them there.
     command.env("TMPDIR", scratch.tmp()).args(args).current_dir(scratch.workspace());

@@ -75,7 +75,7 @@ async fn without_legion_it_does() {
     let model = MockModel::start(Script::new().item(say("done"))).await;
     let scratch = user_of(&model);
     trap(&scratch);
-    opencode::has_dependencies(&scratch, &["config/opencode", "home/.opencode", "workspace/.opencode"]);
+    opencode::has_dependencies(&scratch, &["workspace/.opencode"]);
     Child::spawn("opencode", opencode::plain(&scratch, &["run", "Say done."]))
         .finish()
         .await
