@@ -113,7 +113,8 @@ impl Argv {
         self.push(&[&"--perms", &"0644", &"--ro-bind-data", &fd, path]);
     }
 
-    /// A file in the sandbox's own root, which is read-only in the end. A mount takes bwrap several times as long.
+    /// A file in what the sandbox has of its own: its root, which is read-only in the end, or its home. A mount takes bwrap
+    /// several times as long.
     fn own_file(&mut self, mode: &str, path: &dyn AsRef<OsStr>, content: &[u8]) {
         let fd = self.hand(Handed::Content(content.to_vec()));
         self.push(&[&"--perms", &mode, &"--file", &fd, path]);
