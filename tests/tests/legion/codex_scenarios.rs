@@ -6,5 +6,6 @@ mod commands;
 mod discovery;
 mod interaction;
 mod isolation;
+mod large_files;
 mod patches;
 mod sandbox_modes;
