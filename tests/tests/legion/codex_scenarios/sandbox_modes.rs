@@ -7,15 +7,20 @@ use std::net::TcpListener;
 use legion_tests::codex::{Codex, exit_code, printed};
 use legion_tests::mock_model::Script;
 use legion_tests::model_items::{apply_patch, exec, say};
+use tokio::sync::Mutex;
 
 use crate::played::Played;
 use crate::stage::Stage;
 
 at_every_place!(reading_only, writing_the_workspace, patching_the_workspace, no_network);
 
+/// The original's sandbox makes its mount points in the host's `/tmp` and removes them at its end, under another one.
+static TURN: Mutex<()> = Mutex::const_new(());
+
 const READ_ONLY: &str = "Read-only file system";
 
 async fn play(stage: &Stage, mode: &'static str, script: Script) -> Played {
+    let _turn = TURN.lock().await;
     stage.play_with(Codex::new(&stage.scratch).sandbox(mode), script).await
 }
 
