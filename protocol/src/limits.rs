@@ -8,9 +8,10 @@ use std::time::Duration;
 /// frame and never sends a message above 64 MiB (SPEC 14).
 pub const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
-/// Largest frame sent; longer messages are fragmented. The client drops a connection at a 16 MiB frame (SPEC 11.8), pings
-/// pass between fragments, and the library moves what is left of its buffer after each write to the socket: with one
-/// frame of 11 MiB that was half of the time of the controller.
+/// Largest frame sent to a client, and through the WebSocket library; longer messages are fragmented. The client drops a
+/// connection at a 16 MiB frame (SPEC 11.8), pings pass between fragments, and the library moves what is left of its buffer
+/// after each write to the socket: with one frame of 11 MiB that was half of the time of the controller. What is longer goes
+/// to the exec-server past the library, as one frame.
 pub const MAX_FRAGMENT_BYTES: usize = 256 << 10;
 
 /// Read buffer of one WebSocket. The library's default of 128 KiB is zeroed for each read and makes a small round
