@@ -37,8 +37,11 @@ pub(crate) fn walk_within(
     check(options)?;
     // What the root leads to has to exist, also when it is a link that is not followed.
     let target = statat(CWD, root, AtFlags::empty()).map_err(fs_error)?;
-    let own = statat(CWD, root, AtFlags::SYMLINK_NOFOLLOW).map_err(fs_error)?;
-    let root_is = if options.follow_directory_symlinks { &target } else { &own };
+    let stat = if options.follow_directory_symlinks {
+        target
+    } else {
+        statat(CWD, root, AtFlags::SYMLINK_NOFOLLOW).map_err(fs_error)?
+    };
     let mut walk = Walk {
         options,
         allows,
@@ -47,7 +50,7 @@ pub(crate) fn walk_within(
         entered: HashSet::new(),
         path_bytes: 0,
     };
-    if file_type(root_is) == FileType::Directory {
+    if file_type(&stat) == FileType::Directory {
         walk.pending.push_back((root.to_owned(), 0));
         walk.run();
     }
